@@ -1,0 +1,38 @@
+# Everything a newcomer needs: `make demo` and `make test`. Flags go on with ARGS, as in: make demo ARGS="--seconds 10 --agents 64"
+SHELL := bash
+STAMP := .venv/.installed
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(STAMP)  ## create .venv (uv if it is there, else venv and pip) and install the project
+
+$(STAMP): pyproject.toml scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup
+	@touch $@
+
+demo: $(STAMP)  ## 512 agents play through Kafka for 30 s: a live view, then a result table
+	@$(BIN)/fleet demo $(ARGS)
+
+test: $(STAMP)  ## run the tests (unit tests, and stories on the embedded Kafka)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## format, lint, types, layering
+	@$(BIN)/ruff format --check --quiet . || { echo "error: not formatted; run .venv/bin/ruff format ." >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_layering.py
+
+bench: $(STAMP)  ## a short set of benchmarks, each beside its bare loop
+	@$(BIN)/fleet bench drain $(ARGS)
+	@$(BIN)/fleet bench closed $(ARGS)
+	@$(BIN)/fleet bench open $(ARGS)
+
+clean:  ## remove .venv and what the tools left in this folder (Kafka's cache stays)
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

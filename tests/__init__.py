@@ -1,0 +1,1 @@
+"""Tests mirror the code; stories/ run end to end on a real broker."""

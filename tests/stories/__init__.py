@@ -1,0 +1,1 @@
+"""Stories: end to end on the embedded broker."""

@@ -1,0 +1,1 @@
+"""The `fleet` command: broker, topics, model, settings, worker, demo, bench."""

@@ -1,0 +1,1 @@
+"""What is on the wire and where: names, records, connections, and the agents' client."""

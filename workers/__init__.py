@@ -1,0 +1,1 @@
+"""One worker process: receive, admit, lanes, schedule, predict, reply, commit."""
