@@ -124,7 +124,9 @@ def _read_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     match found:
         case [str(name), list(shape)] if name in DTYPES and all(type(n) is int and n >= 0 for n in shape):
             return DTYPES[name], tuple(shape), unpacker.tell()
-    raise DecodeError(f"tensor header {found!r:.60} is not [dtype, shape] with a dtype of {', '.join(sorted(DTYPES))}")
+    raise DecodeError(
+        f"tensor header {found!r:.60} is not [dtype, shape] with a dtype of {', '.join(sorted(DTYPES))}"
+    )
 
 
 def view(data: bytes | memoryview, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -192,18 +194,22 @@ def _array_in(found: Mapping[Any, Any], spec: TensorSpec) -> Array:
 
 def _from_lists(found: Any, spec: TensorSpec) -> Array:
     if not isinstance(found, int | float | Sequence) or isinstance(found, str | bytes):
-        raise InputError(f"{spec.name} is a {type(found).__name__}, expected a tensor, numbers or lists of numbers")
+        raise InputError(
+            f"{spec.name} is a {type(found).__name__}, expected a tensor, numbers or lists of numbers"
+        )
     try:
         array = np.asarray(found)
     except ValueError as error:  # ragged or deeper than numpy's 64 axes
-        raise InputError(f"{spec.name} is not a regular list of numbers, expected shape {list(spec.shape)}") from error
+        raise InputError(
+            f"{spec.name} is not a regular list of numbers, expected shape {list(spec.shape)}"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{spec.name} holds something other than numbers, expected {spec}")
-    return _fits(array, spec) if array.dtype.kind in "iu" and spec.numpy.kind in "iu" else array
+    return array
 
 
 def _fits(array: Array, spec: TensorSpec) -> Array:
-    """Plain whole numbers as the spec's integer dtype; `InputError` if one is out of its range."""
+    """Whole numbers as the spec's integer dtype; `InputError` if one is out of its range."""
     limits = np.iinfo(spec.numpy)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
         raise InputError(f"{spec.name} holds a number outside {spec.dtype}'s {limits.min}…{limits.max}")
@@ -213,6 +219,8 @@ def _fits(array: Array, spec: TensorSpec) -> Array:
 def _converted(array: Array, spec: TensorSpec) -> Array:
     if dtype_name(array.dtype) == spec.dtype:  # only the byte order differs
         return array.astype(spec.numpy)
+    if array.dtype.kind in "iu" and spec.numpy.kind in "iu":
+        return _fits(array, spec)
     if "bfloat16" in (spec.dtype, array.dtype.name):
         allowed = array.dtype.kind in "biuf" or array.dtype.name == "bfloat16"
         allowed = allowed and (spec.dtype == "bfloat16" or spec.numpy.kind == "f")

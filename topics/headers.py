@@ -1,0 +1,77 @@
+"""Kafka headers of states and actions: Spring's ReplyingKafkaTemplate names and bytes, and W3C's trace context.
+
+`read` runs once per record on the worker's hot path; the usual record has one header, the correlation ID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from topics.errors import DecodeError
+
+Headers = Sequence[tuple[str, bytes]]
+
+CORRELATION_ID: Final = "kafka_correlationId"
+"""Opaque bytes; the reply carries them untouched."""
+REPLY_TOPIC: Final = "kafka_replyTopic"
+"""UTF-8 name of the topic that the reply goes to; absent: `{fleet}.actions`."""
+REPLY_PARTITION: Final = "kafka_replyPartition"
+"""4 bytes, big endian; absent: the partition of the agent's key."""
+TRACEPARENT: Final = "traceparent"
+"""W3C trace context; echoed, so that the agent's trace goes on."""
+CONTENT_TYPE: Final = "content-type"
+"""`application/msgpack`, assumed where absent."""
+
+MSGPACK: Final = b"application/msgpack"
+
+
+@dataclass(slots=True)
+class Routing:
+    """Where a reply goes and what it echoes. None: the fleet's default."""
+
+    reply_topic: str | None = None
+    reply_partition: int | None = None
+    echoed: Headers = ()
+
+    @property
+    def correlation_id(self) -> bytes | None:
+        """The state's correlation ID, None if it came without."""
+        return next((value for name, value in self.echoed if name == CORRELATION_ID), None)
+
+
+def read(headers: Headers) -> Routing:
+    """The routing in a state's headers; `DecodeError` where one of ours is malformed. Unknown headers are ignored."""
+    if len(headers) == 1 and headers[0][0] == CORRELATION_ID and headers[0][1] is not None:
+        return Routing(echoed=headers)
+    routing = Routing()
+    echoed: list[tuple[str, bytes]] = []
+    for name, value in headers:
+        if value is None:
+            continue
+        if name == CORRELATION_ID or name == TRACEPARENT:
+            echoed.append((name, value))
+        elif name == REPLY_TOPIC:
+            routing.reply_topic = _topic(value)
+        elif name == REPLY_PARTITION:
+            routing.reply_partition = partition(value)
+        elif name == CONTENT_TYPE and value != MSGPACK:
+            raise DecodeError(f"content-type is {value[:40]!r}, this fleet reads {MSGPACK.decode()}")
+    routing.echoed = echoed
+    return routing
+
+
+def _topic(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{REPLY_TOPIC} is {value[:40]!r}, expected a topic name in UTF-8") from error
+
+
+def partition(value: bytes) -> int:
+    """The number in a `kafka_replyPartition` header; `DecodeError` unless it is 4 bytes, big endian, ≥ 0."""
+    number = int.from_bytes(value, "big", signed=True)
+    if len(value) != 4 or number < 0:
+        raise DecodeError(f"{REPLY_PARTITION} is {value[:16]!r}, expected 4 bytes, big endian, not negative")
+    return number
