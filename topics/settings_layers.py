@@ -25,7 +25,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError as EnvironmentNotParsed
 
 from topics.errors import SettingsError
-from topics.settings_mistakes import Path_, one_line, source_of
+from topics.settings_mistakes import KeyPath, one_line, source_of
 
 PREFIX = "FLEET_"
 CONFIG_VARIABLE = "FLEET_CONFIG"
@@ -36,7 +36,7 @@ OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "FLEET_CACHE_DIR", "FLEET_JAVA"})
 # Kubernetes puts variables for every service into each container: FLEET_BROKER_SERVICE_HOST, FLEET_BROKER_PORT=tcp://…
 _SERVICE_LINK = re.compile(r"FLEET_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_\w+)")
 
-Layer = tuple[dict[str, Any], dict[Path_, str]]
+Layer = tuple[dict[str, Any], dict[KeyPath, str]]
 """Nested values, and for each path in them the source."""
 
 
@@ -61,7 +61,7 @@ class LayeredSettings(BaseSettings):
     OTHER_SECTIONS: ClassVar[frozenset[str]] = frozenset()
     """Top-level keys that belong to another reader of the same file and environment: skipped, not refused."""
 
-    _sources: dict[Path_, str] = PrivateAttr(default_factory=dict)
+    _sources: dict[KeyPath, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(
@@ -85,7 +85,7 @@ def load_settings(
         SettingsError: one line with the key, what was found, what was expected and where it came from.
     """
     values: dict[str, Any] = {}
-    sources: dict[Path_, str] = {}
+    sources: dict[KeyPath, str] = {}
     for layer_values, layer_sources in (_file(config), _environment(cls), _flags(overrides or {})):
         _merge(values, layer_values)
         sources.update(layer_sources)
@@ -189,7 +189,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in cleaned.items() if value is not None and value != {}}
 
 
-def _leaves(values: Mapping[str, Any], at: Path_) -> Iterator[tuple[Path_, Any]]:
+def _leaves(values: Mapping[str, Any], at: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, (*at, key))

@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-Path_ = tuple[str, ...]
+KeyPath = tuple[str, ...]
 """Keys from the top of the settings tree to one value."""
 
 MAX_FOUND_CHARACTERS = 60
@@ -66,7 +66,7 @@ def must_be_below(section: BaseModel, lower: str, upper: str) -> None:
         raise Contradiction(f"{lower}={low} must be below {upper}={high}", lower, upper)
 
 
-def one_line(cls: type[BaseModel], err: ValidationError, sources: Mapping[Path_, str]) -> str:
+def one_line(cls: type[BaseModel], err: ValidationError, sources: Mapping[KeyPath, str]) -> str:
     """The first mistake as a sentence, and how many more there are."""
     mistakes = err.errors(include_url=False)
     line = _sentence(cls, dict(mistakes[0]), sources)
@@ -74,7 +74,7 @@ def one_line(cls: type[BaseModel], err: ValidationError, sources: Mapping[Path_,
     return " ".join(line.split()) + (f" (and {more} more mistake{'s' * (more > 1)})" if more else "")
 
 
-def source_of(path: Path_, sources: Mapping[Path_, str]) -> str:
+def source_of(path: KeyPath, sources: Mapping[KeyPath, str]) -> str:
     """Source of the value at `path`, of the table or list it is a part of, or of its first part."""
     for length in range(len(path), 0, -1):
         if source := sources.get(path[:length]):
@@ -82,7 +82,7 @@ def source_of(path: Path_, sources: Mapping[Path_, str]) -> str:
     return next((source for found, source in sources.items() if found[: len(path)] == path), "default")
 
 
-def _sentence(cls: type[BaseModel], mistake: dict[str, Any], sources: Mapping[Path_, str]) -> str:
+def _sentence(cls: type[BaseModel], mistake: dict[str, Any], sources: Mapping[KeyPath, str]) -> str:
     where = tuple(str(part) for part in mistake["loc"])
     key, origin = _dotted(where), source_of(where, sources)
     if isinstance(cause := mistake.get("ctx", {}).get("error"), Contradiction):
@@ -95,14 +95,14 @@ def _sentence(cls: type[BaseModel], mistake: dict[str, Any], sources: Mapping[Pa
     return f"setting {key} is {found} (from {origin}), expected {_expected(mistake)}"
 
 
-def _contradiction(where: Path_, cause: Contradiction, sources: Mapping[Path_, str]) -> str:
+def _contradiction(where: KeyPath, cause: Contradiction, sources: Mapping[KeyPath, str]) -> str:
     paths = [(*where, *key.split(".")) for key in cause.keys]
     origins = ", ".join(f"{path[-1]} from {source_of(path, sources)}" for path in paths)
     inside = f"in {_dotted(where)}: " if where else ""
     return f"{inside}{cause.text} ({origins})"
 
 
-def _dotted(where: Path_) -> str:
+def _dotted(where: KeyPath) -> str:
     """As one would write it: priority.rules[0].lane."""
     return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in where).removeprefix(".")
 
@@ -115,14 +115,14 @@ def _expected(mistake: Mapping[str, Any]) -> str:
     return template.format(**context) if template else str(mistake["msg"]).removeprefix("Input should be ")
 
 
-def _found(cls: type[BaseModel], where: Path_, value: Any) -> str:
+def _found(cls: type[BaseModel], where: KeyPath, value: Any) -> str:
     if _is_secret(_at(cls, where)):
         return "a secret"
     shown = repr(value)
     return shown if len(shown) <= MAX_FOUND_CHARACTERS else shown[: MAX_FOUND_CHARACTERS - 1] + "…"
 
 
-def _advice(cls: type[BaseModel], where: Path_) -> str:
+def _advice(cls: type[BaseModel], where: KeyPath) -> str:
     table = next((member for member in _members(_at(cls, where[:-1])) if _is_model(member)), None)
     names = list(table.model_fields) if table else []
     close = difflib.get_close_matches(where[-1], names, n=1)
@@ -131,7 +131,7 @@ def _advice(cls: type[BaseModel], where: Path_) -> str:
     return f"there are {', '.join(names)}" if names else "`fleet settings` lists what there is"
 
 
-def _at(annotation: Any, where: Path_) -> Any:
+def _at(annotation: Any, where: KeyPath) -> Any:
     """Annotation of the value at `where`; list indices and dict keys lead to the element's type."""
     for part in where:
         inner = None

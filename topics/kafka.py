@@ -1,0 +1,257 @@
+"""Kafka clients: the only place that builds, starts and stops aiokafka's consumers, producers and admins.
+
+Takes `KafkaSettings`, gives clients with the options that docs/decisions/0002 explains. Serialises nothing:
+keys and values are bytes. Says in one line why a cluster cannot be reached (`diagnose` finds out), and keeps
+the library's own log lines from people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
+from aiokafka.record import _crecords, default_records
+
+from topics.diagnose import why_unreachable
+from topics.errors import BrokerUnavailable, FleetError, SettingsError, TopicMissing
+from topics.settings import KafkaSettings
+
+Client: TypeAlias = AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient
+C = TypeVar("C")
+
+# On top of `connect_timeout_s`: closing what had begun, then finding out why it failed.
+DIAGNOSIS_S = 3.0
+CLOSE_S = 2.0
+# A new topic reaches every broker's metadata within tens of ms; a missing one is reported after this.
+TOPIC_APPEARS_WITHIN_S = 1.0
+
+
+def client_options(kafka: KafkaSettings) -> dict[str, Any]:
+    """Options that every aiokafka client takes: address, security, time limits.
+
+    Raises:
+        SettingsError: a certificate or key file cannot be read.
+    """
+    password = kafka.sasl_password
+    return {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "security_protocol": kafka.security_protocol,
+        "ssl_context": _ssl_context(kafka) if kafka.security_protocol.endswith("SSL") else None,
+        "sasl_mechanism": kafka.sasl_mechanism,
+        "sasl_plain_username": kafka.sasl_username,
+        "sasl_plain_password": password.get_secret_value() if password else None,
+        "request_timeout_ms": kafka.request_timeout_ms,
+        "retry_backoff_ms": kafka.retry_backoff_ms,
+        "metadata_max_age_ms": kafka.metadata_max_age_ms,
+        "connections_max_idle_ms": kafka.connections_max_idle_ms,
+    }
+
+
+def make_consumer(
+    kafka: KafkaSettings, *, client_id: str, group_id: str | None = None, **special: Any
+) -> AIOKafkaConsumer:
+    """A consumer that is not started and subscribes to nothing; `special` overrides single options.
+
+    Without a group it is a reader for `assign()`. Start it before `subscribe()`: then `start` returns as soon
+    as the cluster has answered, and `require_topics` can look before anything waits for a missing topic.
+    """
+    options: dict[str, Any] = {
+        "group_id": group_id,
+        "enable_auto_commit": False,  # it would commit what was handed out, not what is answered
+        "auto_offset_reset": "earliest" if group_id else "latest",
+        "partition_assignment_strategy": (RangePartitionAssignor,),  # two send two JoinGroups a rejoin
+        "session_timeout_ms": kafka.session_timeout_ms,
+        "heartbeat_interval_ms": kafka.heartbeat_interval_ms,
+        "rebalance_timeout_ms": kafka.rebalance_timeout_ms,
+        "max_poll_interval_ms": kafka.max_poll_interval_ms,
+        "fetch_max_wait_ms": kafka.fetch_max_wait_ms,
+        "fetch_min_bytes": kafka.fetch_min_bytes,
+        "fetch_max_bytes": kafka.fetch_max_bytes,
+        "max_partition_fetch_bytes": kafka.max_partition_fetch_bytes,
+    }
+    return AIOKafkaConsumer(client_id=client_id, **client_options(kafka), **(options | special))
+
+
+def make_producer(
+    kafka: KafkaSettings,
+    *,
+    client_id: str,
+    acks: Literal["all", 0, 1] = "all",
+    idempotent: bool = True,
+    **special: Any,
+) -> AIOKafkaProducer:
+    """A producer that is not started; `special` overrides single options.
+
+    With `acks` 0 or 1 there is no idempotence, whatever `idempotent` says: Kafka has it for "all" only.
+    """
+    options: dict[str, Any] = {
+        "acks": acks,
+        "enable_idempotence": idempotent and acks == "all",
+        "linger_ms": kafka.linger_ms,
+        "max_batch_size": kafka.max_batch_bytes,
+        "compression_type": None if kafka.compression == "none" else kafka.compression,
+    }
+    return AIOKafkaProducer(client_id=client_id, **client_options(kafka), **(options | special))
+
+
+def make_admin(kafka: KafkaSettings, *, client_id: str) -> AIOKafkaAdminClient:
+    """An admin client that is not started."""
+    return AIOKafkaAdminClient(client_id=client_id, **client_options(kafka))
+
+
+async def start(client: Client, kafka: KafkaSettings) -> None:
+    """Connect `client`, or close it and say in one line why it could not be connected.
+
+    Takes `connect_timeout_s` at most (plus the group's rebalance, if the consumer has subscribed before), and
+    5 s more to close and to find out why. An address that refuses connections fails at once.
+
+    Raises:
+        BrokerUnavailable: nobody answers, or TLS or SASL fail; the line names the address and what to do.
+        TopicMissing: the consumer has subscribed to a topic that is not there.
+    """
+    try:
+        async with asyncio.timeout(_start_bound_s(client, kafka)):
+            await client.start()
+            await _reach_a_broker(_network(client))
+    except (KafkaError, OSError, TimeoutError) as err:
+        await stop(client, CLOSE_S)
+        raise await _translated(err, kafka) from None
+    except BaseException:
+        await asyncio.shield(stop(client, CLOSE_S))
+        raise
+
+
+async def stop(client: Client, within_s: float) -> bool:
+    """Close `client` in bounded time. Never raises; False if it had to be abandoned or complained."""
+    closing = asyncio.ensure_future(_close(client))
+    closing.add_done_callback(_retrieve)
+    try:
+        await asyncio.wait({closing}, timeout=within_s)
+        if closing.done():
+            return not closing.cancelled() and closing.exception() is None
+        # aiokafka's stop hangs when brokers are away (aiokafka#773, #1101): drop the connections under it.
+        closing.cancel()
+        abandoning = asyncio.ensure_future(_network(client).close())
+        abandoning.add_done_callback(_retrieve)
+        await asyncio.wait({closing, abandoning}, timeout=1.0)
+        abandoning.cancel()
+        return False
+    finally:
+        closing.cancel()
+
+
+@contextlib.asynccontextmanager
+async def started(client: C, kafka: KafkaSettings, *, stop_within_s: float = CLOSE_S) -> AsyncIterator[C]:
+    """`async with started(make_admin(…), kafka) as admin:` for clients that live as long as a block."""
+    await start(client, kafka)
+    try:
+        yield client
+    finally:
+        await asyncio.shield(stop(client, stop_within_s))
+
+
+async def require_topics(client: Client, names: Iterable[str]) -> None:
+    """Check on the cluster that every topic is there; creates none, also where brokers would by themselves.
+
+    Raises:
+        TopicMissing: the first missing topic, the cluster's address and the command that creates it.
+        BrokerUnavailable: the cluster does not answer.
+    """
+    wanted = list(names)
+    network = _network(client)
+    give_up_at = asyncio.get_running_loop().time() + TOPIC_APPEARS_WITHIN_S
+    while missing := await _missing(network, wanted):
+        if asyncio.get_running_loop().time() > give_up_at:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            raise TopicMissing(
+                f"topic {missing[0]}{more} is missing on {network._bootstrap_servers}: "
+                "create it with `fleet topics apply`"
+            )
+        await asyncio.sleep(0.1)
+
+
+def assert_fast_records() -> None:
+    """aiokafka's compiled record code is in use; the pure Python one is ten times slower.
+
+    Raises:
+        FleetError: it is not.
+    """
+    if default_records.DefaultRecordBatchBuilder is not _crecords.DefaultRecordBatchBuilder:
+        raise FleetError(
+            "aiokafka runs without its compiled record code: "
+            "unset AIOKAFKA_NO_EXTENSIONS or reinstall aiokafka from a wheel"
+        )
+
+
+def quiet_library_logs() -> None:
+    """aiokafka logs nothing to people: what matters of it is raised or counted by us."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
+def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
+    password = kafka.ssl_key_password
+    key, path = "ssl_cafile", kafka.ssl_cafile
+    try:
+        context = ssl.create_default_context(cafile=path)
+        context.check_hostname = kafka.ssl_check_hostname
+        if path := kafka.ssl_certfile:
+            key = "ssl_certfile"
+            secret = password.get_secret_value() if password else ""
+            context.load_cert_chain(path, kafka.ssl_keyfile, secret)
+    except (OSError, ValueError) as err:
+        reason = getattr(err, "strerror", None) or str(err)
+        raise SettingsError(f"kafka.{key}={path} cannot be used: {reason}") from None
+    return context
+
+
+def _start_bound_s(client: Client, kafka: KafkaSettings) -> float:
+    joins = isinstance(client, AIOKafkaConsumer) and bool(client.subscription())
+    return kafka.connect_timeout_s + (kafka.rebalance_timeout_ms / 1000 if joins else 0.0)
+
+
+async def _reach_a_broker(network: Any) -> None:
+    """The bootstrap address has answered; the addresses that the cluster itself names may still be wrong."""
+    for broker in network.cluster.brokers():
+        if await network.ready(broker.nodeId):
+            return
+    raise KafkaConnectionError("no broker that the cluster names can be reached")
+
+
+async def _translated(err: Exception, kafka: KafkaSettings) -> FleetError:
+    if isinstance(err, UnknownTopicOrPartitionError):
+        return TopicMissing(
+            f"a topic is missing on {kafka.bootstrap_servers}: create it with `fleet topics apply`"
+        )
+    return BrokerUnavailable(await why_unreachable(client_options(kafka), within_s=DIAGNOSIS_S))
+
+
+async def _close(client: Client) -> None:
+    await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+
+
+def _network(client: Client) -> Any:
+    """aiokafka's connection pool; the producer alone has it under a public name."""
+    return client.client if isinstance(client, AIOKafkaProducer) else client._client
+
+
+async def _missing(network: Any, wanted: list[str]) -> list[str]:
+    try:
+        there = (await network.fetch_all_metadata()).topics()
+    except (KafkaError, OSError, TimeoutError) as err:
+        raise BrokerUnavailable(
+            f"the cluster at {network._bootstrap_servers} does not list its topics: {err!r}"
+        ) from err
+    return [name for name in wanted if name not in there]
+
+
+def _retrieve(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()
