@@ -84,6 +84,24 @@ class ActionColumns:
         more = 3 if self._extras else 2
         return _open_map({**self._common, "lane": lane, "timing": timing}, more) + _SEQ
 
+    def encode(
+        self,
+        lanes: Sequence[str],
+        waits_us: Sequence[int],
+        seqs: Sequence[int | None],
+        predict_us: int,
+        outputs: Mapping[str, Array],
+    ) -> list[bytes]:
+        """The bytes of n actions that ran in one batch. `outputs`: name → [n, *shape]."""
+        heads: dict[tuple[str, int], bytes] = {}  # rows of one poll share lane and wait
+        values = []
+        for lane, wait_us, seq, tail in zip(lanes, waits_us, seqs, self.tails(outputs), strict=True):
+            head = heads.get((lane, wait_us))
+            if head is None:
+                head = heads[lane, wait_us] = self.open(lane, wait_us, predict_us, len(seqs))
+            values.append(head + _pack(seq) + tail)
+        return values
+
     def tails(self, outputs: Mapping[str, Array]) -> list[bytes]:
         """The bytes behind `seq` of every row: its action and extras. `outputs`: name → [n, *shape]."""
         first, *others = self._outputs
@@ -92,7 +110,3 @@ class ActionColumns:
             columns.append([prefix + row for row in rows_of(outputs[spec.name], spec)])
         return columns[0] if len(columns) == 1 else [b"".join(parts) for parts in zip(*columns, strict=True)]
 
-
-def pack_seq(seq: int) -> bytes:
-    """A step counter's bytes."""
-    return bytes(_pack(seq))

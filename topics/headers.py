@@ -34,17 +34,14 @@ class Routing:
     reply_topic: str | None = None
     reply_partition: int | None = None
     echoed: Headers = ()
-
-    @property
-    def correlation_id(self) -> bytes | None:
-        """The state's correlation ID, None if it came without."""
-        return next((value for name, value in self.echoed if name == CORRELATION_ID), None)
+    correlated: bool = False
+    """Whether a correlation ID is among the echoed headers."""
 
 
 def read(headers: Headers) -> Routing:
     """The routing in a state's headers; `DecodeError` where one of ours is malformed. Unknown headers are ignored."""
     if len(headers) == 1 and headers[0][0] == CORRELATION_ID and headers[0][1] is not None:
-        return Routing(echoed=headers)
+        return Routing(echoed=headers, correlated=True)
     routing = Routing()
     echoed: list[tuple[str, bytes]] = []
     for name, value in headers:
@@ -59,6 +56,7 @@ def read(headers: Headers) -> Routing:
         elif name == CONTENT_TYPE and value != MSGPACK:
             raise DecodeError(f"content-type is {value[:40]!r}, this fleet reads {MSGPACK.decode()}")
     routing.echoed = echoed
+    routing.correlated = any(name == CORRELATION_ID for name, _ in echoed)
     return routing
 
 

@@ -219,7 +219,9 @@ class FleetSettings(LayeredSettings):
     """What an agent needs to know of its fleet; the worker's `Settings` adds the rest."""
 
     # Agents and workers read one fleet.toml: the worker's tables are not a mistake here.
-    OTHER_SECTIONS: ClassVar[frozenset[str]] = frozenset({"worker", "workers", "model", "lanes"})
+    OTHER_SECTIONS: ClassVar[frozenset[str]] = frozenset(
+        "worker model lanes batch predictors reply commit drain http log".split()
+    )
 
     name: str = "fleet"
     """Prefix of every topic and group of the fleet."""

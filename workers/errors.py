@@ -1,0 +1,13 @@
+"""Errors of the worker's process: each ends it, so that the supervisor starts it anew and others take over."""
+
+from __future__ import annotations
+
+from topics.errors import FleetError
+
+
+class PredictorBroken(FleetError):
+    """A predictor's thread ended although nobody asked it to."""
+
+
+class ReceiveFailed(FleetError):
+    """Kafka refuses to give us records, and asking again would not help."""

@@ -1,0 +1,115 @@
+"""Which offsets of a partition are finished, and how far that allows to commit.
+
+Invariants, each guarded by a test:
+- Only offsets that were received are tracked: gaps (compaction, transactions) never block a commit.
+- `committable` never passes an offset without a terminal, acknowledged answer.
+- One object belongs to one assignment of one partition (an epoch). Once revoked it never allows a commit again, so
+  work that outlives its assignment cannot move an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class PartitionOffsets:
+    """The received, unfinished offsets of one partition during one assignment."""
+
+    __slots__ = ("_committed", "_next", "_unfinished", "partition", "revoked", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.revoked = False
+        self._unfinished: dict[int, None] = {}
+        self._next: int | None = None
+        self._committed: int | None = None
+
+    def received(self, offsets: Sequence[int]) -> None:
+        """Offsets in ascending order, as one poll returned them."""
+        self._unfinished.update(dict.fromkeys(offsets))
+        self._next = offsets[-1] + 1
+
+    def finished(self, offset: int) -> None:
+        """`offset` has its terminal answer, acknowledged by the broker."""
+        self._unfinished.pop(offset, None)
+
+    @property
+    def incomplete(self) -> int:
+        """Received offsets without an acknowledged answer."""
+        return len(self._unfinished)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Behind the last received offset; None before the first."""
+        return self._next
+
+    def committable(self) -> int | None:
+        """The offset to commit (the first one not finished), None while there is nothing new to commit."""
+        if self.revoked or self._next is None:
+            return None
+        # Deleted entries at the front make this scan linear in what finished since the dict last grew: it runs once per
+        # commit interval, not per record.
+        offset = next(iter(self._unfinished), self._next)
+        return offset if offset != self._committed else None
+
+    def committed(self, offset: int) -> None:
+        """The broker holds `offset` as this group's position."""
+        self._committed = offset
+
+    def revoke(self) -> None:
+        """The partition belongs to somebody else from now on."""
+        self.revoked = True
+
+    def __repr__(self) -> str:
+        state = "revoked" if self.revoked else f"next {self._next}, {self.incomplete} incomplete"
+        return f"<PartitionOffsets {self.topic}[{self.partition}] {state}>"
+
+
+class LaneOffsets:
+    """The partitions that this worker owns in one lane. A new assignment brings new objects, never old ones again."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.epoch = 0
+        self._owned: dict[int, PartitionOffsets] = {}
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """A rebalance gave us `partitions`, all with clean state."""
+        self.revoke()
+        self.epoch += 1
+        self._owned = {partition: PartitionOffsets(self.topic, partition) for partition in sorted(partitions)}
+
+    def revoke(self) -> None:
+        """A rebalance took everything (the classic protocol is eager: it always takes everything)."""
+        for offsets in self._owned.values():
+            offsets.revoke()
+        self._owned = {}
+
+    def get(self, partition: int) -> PartitionOffsets | None:
+        """The state of an owned partition; None if it is not ours (any more)."""
+        return self._owned.get(partition)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of the owned partitions, ascending."""
+        return tuple(self._owned)
+
+    @property
+    def incomplete(self) -> int:
+        """Received offsets without an acknowledged answer, over all owned partitions."""
+        return sum(offsets.incomplete for offsets in self._owned.values())
+
+    def committable(self) -> dict[int, int]:
+        """partition → offset to commit, for the partitions that moved."""
+        found = ((partition, offsets.committable()) for partition, offsets in self._owned.items())
+        return {partition: offset for partition, offset in found if offset is not None}
+
+    def committed(self, offsets: dict[int, int]) -> None:
+        """The broker took these commits."""
+        for partition, offset in offsets.items():
+            if partition in self._owned:
+                self._owned[partition].committed(offset)
+
+    def __repr__(self) -> str:
+        return f"<LaneOffsets {self.topic} epoch {self.epoch} partitions {self.partitions} incomplete {self.incomplete}>"

@@ -1,0 +1,66 @@
+"""One batch through one model: collate, forward, find the rows at fault. Runs in the predictor's thread.
+
+A batch that raises is halved until the bad rows are alone, so one poisonous state costs its neighbours time, not their
+answers. Not finite inputs and outputs are found on the whole batch at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from topics.observations import Observations, Row
+from topics.tensors import Array
+from workers.models.package import Manifest, Model
+from workers.requests import Fault
+
+
+class Forward:
+    """Rows in, outputs and faults out, for one model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._manifest: Manifest = model.manifest
+        self._observations = Observations(model.manifest.inputs)
+
+    def __call__(self, rows: Sequence[tuple[Row, ...]]) -> tuple[dict[str, Array], dict[int, Fault]]:
+        """Outputs by name [n, *shape] and faults by row; the outputs of a row at fault mean nothing."""
+        inputs = self._observations.collate(rows)
+        faults = {} if self._manifest.allow_nan else _not_finite(inputs, _REFUSED)
+        if faults:
+            inputs = {name: np.nan_to_num(array) for name, array in inputs.items()}
+        outputs = self._halving(inputs, 0, len(rows), faults)
+        if self._manifest.finite:
+            faults = _not_finite(outputs, _FAILED) | faults
+        return outputs, faults
+
+    def _halving(self, inputs: Mapping[str, Array], start: int, end: int, faults: dict[int, Fault]) -> dict[str, Array]:
+        """Rows start…end through the model; those that make it raise end up in `faults`."""
+        try:
+            return self._model.predict({name: array[start:end] for name, array in inputs.items()})
+        except Exception as error:  # whatever a model raises is the fault of one row or of all: the halves tell
+            if end - start == 1:
+                faults[start] = Fault("failed", "model_error", f"{type(error).__name__}: {error}"[:500])
+                return self._blank()
+        middle = (start + end) // 2
+        halves = [self._halving(inputs, *half, faults) for half in ((start, middle), (middle, end))]
+        return {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}
+
+    def _blank(self) -> dict[str, Array]:
+        return {spec.name: np.zeros((1, *spec.shape), spec.numpy) for spec in self._manifest.outputs}
+
+
+_REFUSED = Fault("rejected", "wrong_input", "holds NaN or infinity, which the model refuses")
+_FAILED = Fault("failed", "not_finite_output", "came out with NaN or infinity")
+
+
+def _not_finite(arrays: Mapping[str, Array], fault: Fault) -> dict[int, Fault]:
+    """`fault` for each row that holds NaN or infinity in any of `arrays` [n, …]."""
+    faults: dict[int, Fault] = {}
+    for name, array in arrays.items():
+        if array.dtype.kind in "biu" or np.isfinite(array).all():
+            continue
+        bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+        faults |= {int(row): Fault(fault.outcome, fault.label, f"{name} {fault.reason}") for row in bad}
+    return faults

@@ -1,0 +1,115 @@
+"""A predictor: one model instance, one thread, bound to a device or a set of cores.
+
+The event loop hands it batches (`submit`) and gets each back through a callback on the loop, in the order they ran.
+The inbox is bounded by the schedule: one batch running, one urgent, one ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final
+
+from topics.errors import FleetError
+from workers.clock import now_us
+from workers.models.package import Model
+from workers.predictors.forward import Forward
+from workers.requests import Batch, Predicted
+
+LoadModel = Callable[[], Model]
+OnPredicted = Callable[[Predicted], None]
+OnBroken = Callable[[BaseException], None]
+
+_STOP: Final = 0
+_BATCH: Final = 1
+
+
+class Predictor:
+    """Runs batches on a thread of its own; `name` is the device's, with a number where several share it."""
+
+    def __init__(self, name: str, load: LoadModel, cores: tuple[int, ...] = ()) -> None:
+        self.name = name
+        self.busy_us = 0
+        self.model: Model | None = None
+        self._load = load
+        self._cores = cores
+        self._inbox: deque[Batch] = deque()
+        self._signals: SimpleQueue[int] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def start(self, on_predicted: OnPredicted, on_broken: OnBroken) -> Model:
+        """Load and warm up in the thread; returns when the first batch would meet no cold start.
+
+        Raises `ModelError` when the package cannot be loaded.
+        """
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[Model] = loop.create_future()
+        # A daemon: a model that never returns must not keep the process alive past its drain.
+        self._thread = threading.Thread(
+            target=self._run, args=(loop, ready, on_predicted, on_broken), name=f"predictor-{self.name}", daemon=True
+        )
+        self._thread.start()
+        self.model = await ready
+        return self.model
+
+    def submit(self, batch: Batch) -> None:
+        """Queue a batch; an urgent one runs before what is ready."""
+        if batch.urgent:
+            self._inbox.appendleft(batch)
+        else:
+            self._inbox.append(batch)
+        self._signals.put(_BATCH)
+
+    async def stop(self, within_s: float) -> bool:
+        """Ask the thread to end and wait; False if it is still in its model after `within_s`."""
+        if self._thread is None:
+            return True
+        self._signals.put(_STOP)
+        await asyncio.to_thread(self._thread.join, within_s)
+        return not self._thread.is_alive()
+
+    def _run(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ready: asyncio.Future[Model],
+        on_predicted: OnPredicted,
+        on_broken: OnBroken,
+    ) -> None:
+        try:
+            if self._cores:
+                os.sched_setaffinity(0, self._cores)  # 0: this thread
+            model = self._load()
+            model.warm_up()
+            forward = Forward(model)
+        except Exception as error:  # reported to whoever awaits the start
+            found = error if isinstance(error, FleetError) else _translated(self.name, error)
+            loop.call_soon_threadsafe(ready.set_exception, found)
+            return
+        loop.call_soon_threadsafe(ready.set_result, model)
+        try:
+            self._serve(loop, model, forward, on_predicted)
+        except BaseException as error:  # a bug of ours, not of a row: the process cannot go on with this predictor
+            loop.call_soon_threadsafe(on_broken, error)
+
+    def _serve(
+        self, loop: asyncio.AbstractEventLoop, model: Model, forward: Forward, on_predicted: OnPredicted
+    ) -> None:
+        while self._signals.get() == _BATCH:
+            batch = self._inbox.popleft()
+            started_us = now_us()
+            outputs, faults = forward([request.rows for request in batch.requests])
+            ended_us = now_us()
+            self.busy_us += ended_us - started_us
+            bucket = model.bucket(len(batch))
+            loop.call_soon_threadsafe(on_predicted, Predicted(batch, outputs, started_us, ended_us, bucket, faults))
+
+    def __repr__(self) -> str:
+        return f"<Predictor {self.name} {len(self._inbox)} waiting>"
+
+
+def _translated(name: str, error: Exception) -> FleetError:
+    return FleetError(f"predictor {name} did not start: {type(error).__name__}: {error}")

@@ -1,0 +1,120 @@
+"""Step 1, receive: one consumer per lane takes records as long as the lane has room, and keeps track of what is owned.
+
+The loop decides nothing: it asks for at most `room` records and hands on what came. A lane without room asks for a
+partition that does not exist, which keeps the membership alive and leaves fetched records where they are (`pause` would
+throw them away). `getmany` is never cancelled: that would switch off the poll-interval check for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
+from aiokafka.structs import TopicPartition
+
+from topics.names import Lane
+from workers.admit import Record
+from workers.errors import ReceiveFailed
+from workers.lanes import LaneQueue
+from workers.logs import get_logger
+from workers.offsets import LaneOffsets
+
+log = get_logger(__name__)
+
+NOTHING: Final = TopicPartition("", -1)
+"""Asked for, it yields nothing: `getmany()` without arguments would mean everything."""
+POLL_MS: Final = 200
+"""How soon the loop notices that it should stop; records end the wait at once."""
+BACK_OFF_S: Final = 0.5
+"""After a failed poll; the broker is restarting or moving leaders then."""
+
+OnPolled = Callable[[Lane, dict[TopicPartition, list[Record]]], None]
+OnRevoked = Callable[[Lane], Awaitable[None]]
+
+
+class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
+    """The intake of one lane."""
+
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        queue: LaneQueue,
+        offsets: LaneOffsets,
+        max_poll: int,
+        on_polled: OnPolled,
+        on_revoked: OnRevoked,
+        progress: asyncio.Event,
+    ) -> None:
+        self.lane: Lane = queue.lane
+        self.joined = asyncio.Event()
+        self.rebalances = 0
+        self.listener_failures = 0
+        self._consumer = consumer
+        self._queue = queue
+        self._offsets = offsets
+        self._max_poll = max_poll
+        self._on_polled = on_polled
+        self._on_revoked = on_revoked
+        self._progress = progress
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Poll until `stopping`. Raises `ReceiveFailed` where asking again would not help."""
+        while not stopping.is_set():
+            try:
+                await self._poll()
+            except ConsumerStoppedError:
+                return
+            except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
+                raise ReceiveFailed(f"not allowed to read {self._offsets.topic}: {error!r}") from error
+            except KafkaError as error:
+                log.warning("poll_failed", lane=self.lane, error=repr(error))
+                await asyncio.sleep(BACK_OFF_S)
+
+    async def _poll(self) -> None:
+        room = self._queue.room
+        if room <= 0:
+            await self._consumer.getmany(NOTHING, timeout_ms=0)
+            await self._wait_for_room()
+            return
+        polled = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=min(room, self._max_poll))
+        if polled:
+            self._on_polled(self.lane, polled)
+            await asyncio.sleep(0)  # a backlog makes getmany return without waiting: let the other lanes have a turn
+
+    async def _wait_for_room(self) -> None:
+        self._progress.clear()
+        try:
+            async with asyncio.timeout(POLL_MS / 1000):
+                await self._progress.wait()
+        except TimeoutError:
+            pass
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """aiokafka waits for this before it rejoins; it logs and swallows what is raised here, so we count it."""
+        if not self._offsets.partitions:
+            return
+        try:
+            await self._on_revoked(self.lane)
+        except Exception as error:  # the assignment is lost either way: what was not committed is read again
+            self.listener_failures += 1
+            log.error("revoke_failed", lane=self.lane, error=repr(error))
+        finally:
+            self._offsets.revoke()
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """A new epoch begins."""
+        self.rebalances += 1
+        self._offsets.assign(partition.partition for partition in assigned)
+        self.joined.set()
+        log.info("assigned", lane=self.lane, partitions=list(self._offsets.partitions), epoch=self._offsets.epoch)
+
+    def __repr__(self) -> str:
+        return f"<Receive {self._queue!r} {self._offsets!r}>"

@@ -1,0 +1,153 @@
+"""Step 6, reply: what ended becomes records, and an offset is finished only when the broker has acknowledged them.
+
+Predicted batches and refusals are collected while the previous flush is on its way, so under load one flush carries
+many batches. Order is kept: an agent's replies leave in the order in which its states ran. A dead letter is
+acknowledged before the reply that tells of it is sent, so neither exists without a way to find the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from topics.columns import ActionColumns
+from topics.outbox import Outbox
+from topics.records import Action, Origin, Timing
+from topics.tensors import Array
+from topics.wire import encode_action
+from workers.dead_letters import DeadLetters
+from workers.requests import Predicted, Refusal, Request
+
+OnAnswered = Callable[[Sequence[Predicted], Sequence[Refusal]], None]
+MAX_REASON_CHARACTERS: Final = 500
+
+
+class Replies:
+    """Encodes and sends answers. Bounded by the lanes: what is pending here still counts as in flight there."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        dead_letters: DeadLetters,
+        encoder: Encoder,
+        on_answered: OnAnswered,
+        within_s: float,
+    ) -> None:
+        self._outbox = outbox
+        self._dead_letters = dead_letters
+        self._encoder = encoder
+        self._on_answered = on_answered
+        self._within_s = within_s
+        self._predicted: list[Predicted] = []
+        self._refusals: list[Refusal] = []
+        self._wake = asyncio.Event()
+
+    def predicted(self, predicted: Predicted) -> None:
+        """A batch ran; its rows at fault become refusals."""
+        requests = predicted.batch.requests
+        for row, fault in predicted.faults.items():
+            self._refusals.append(Refusal(requests[row], fault.outcome, fault.reason, dead=fault.label))
+        self._predicted.append(predicted)
+        self._wake.set()
+
+    def refused(self, refusals: Sequence[Refusal]) -> None:
+        """Requests ended without a model."""
+        if refusals:
+            self._refusals.extend(refusals)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled. Raises `SendFailed` when the broker refuses: nothing of it is then finished."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            predicted, self._predicted = self._predicted, []
+            refusals, self._refusals = self._refusals, []
+            await self._dead_letters.write(refusals)
+            self._encode(predicted, refusals)
+            await self._outbox.flush(self._within_s)
+            self._on_answered(predicted, refusals)
+
+    def _encode(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
+        add = self._outbox.add
+        for ran in predicted:
+            for request, value in self._encoder.actions(ran):
+                add(request.reply_topic, request.reply_partition, request.agent, value, request.headers)
+        for refusal in refusals:
+            request, value = refusal.request, self._encoder.refusal(refusal)
+            add(request.reply_topic, request.reply_partition, request.agent, value, request.headers)
+
+
+class Encoder:
+    """Answers → bytes, for one model on one worker."""
+
+    def __init__(self, columns: ActionColumns, outputs: Sequence[str], model: str, worker: str) -> None:
+        self._columns = columns
+        self._outputs = tuple(outputs)
+        self._model = model
+        self._worker = worker
+
+    def actions(self, ran: Predicted) -> list[tuple[Request, bytes]]:
+        """The rows of a batch that have an action, with their bytes."""
+        requests = ran.batch.requests
+        waits_us = [ran.started_us - request.received_us for request in requests]
+        values = self._columns.encode(
+            [request.lane for request in requests],
+            waits_us,
+            [request.seq for request in requests],
+            ran.ended_us - ran.started_us,
+            ran.outputs,
+        )
+        for row, request in enumerate(requests):
+            if request.plain or not request.correlated:
+                values[row] = self._single(ran, row, waits_us[row])
+        return [pair for row, pair in enumerate(zip(requests, values, strict=True)) if row not in ran.faults]
+
+    def _single(self, ran: Predicted, row: int, wait_us: int) -> bytes:
+        """For agents that speak plain numbers, or that sent no correlation ID and need the state's origin."""
+        request = ran.batch.requests[row]
+        first, *others = self._outputs
+        value = _plain if request.plain else _tensor
+        return encode_action(
+            Action(
+                outcome="action",
+                seq=request.seq,
+                action=value(ran.outputs[first][row]),
+                model=self._model,
+                lane=request.lane,
+                worker=self._worker,
+                timing=Timing(wait_us, ran.ended_us - ran.started_us, len(ran.batch)),
+                extras={name: value(ran.outputs[name][row]) for name in others},
+                origin=_origin(request),
+            )
+        )
+
+    def refusal(self, refusal: Refusal) -> bytes:
+        """The bytes of an answer without an action."""
+        request = refusal.request
+        return encode_action(
+            Action(
+                outcome=refusal.outcome,
+                seq=request.seq,
+                reason=refusal.reason[:MAX_REASON_CHARACTERS],
+                model=self._model,
+                lane=request.lane,
+                worker=self._worker,
+                origin=_origin(request),
+            )
+        )
+
+
+def _plain(value: Array) -> object:
+    return value.tolist()
+
+
+def _tensor(value: Array) -> object:
+    return value
+
+
+def _origin(request: Request) -> Origin | None:
+    """Where the state was read, for agents that sent no correlation ID."""
+    record = request.record
+    return None if request.correlated else Origin(record.topic, record.partition, record.offset)

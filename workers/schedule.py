@@ -1,0 +1,191 @@
+"""Which requests run next, and on which predictor. A pure state machine: `next(now)` gives a batch, or says how long to wait.
+
+- Every predictor runs one batch and holds one ready, so that it never idles while the event loop turns.
+- **high** (Fast Pass) never waits for a window: it goes to an idle predictor, else in front of the ready batch of the
+  predictor that has been running longest. Seats that padding would waste anyway are filled with normal, then low.
+- **normal** leaves at once when a predictor idles (waiting would not help); while all run, a batch is made ready when it
+  has `max_batch` requests or its oldest has waited `max_wait`, whichever comes first.
+- **low** takes free seats and idle time. Once its front has waited `low_max_age` it gets a share of every batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from topics.names import LANES, Lane
+from workers.lanes import LaneQueue, Lanes
+from workers.requests import NEVER, Batch, Request
+
+LOW_SHARE = 8
+"""Overdue low requests get one seat in this many: a bound on starvation, not a priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The hard bounds of a batch. `buckets`: the batch sizes the model is padded to, ascending."""
+
+    max_batch: int
+    max_wait_us: int
+    low_max_age_us: int
+    buckets: tuple[int, ...]
+
+    def bucket(self, n: int) -> int:
+        """The batch size that `n` rows are padded to, at most `max_batch`."""
+        at = bisect_left(self.buckets, n)
+        return min(self.buckets[at], self.max_batch) if at < len(self.buckets) else self.max_batch
+
+
+@dataclass(slots=True)
+class Slot:
+    """What one predictor holds: a running batch, an urgent one that runs next, a ready one behind it."""
+
+    reserved_for: Lane | None = None
+    available: bool = True
+    running: Batch | None = None
+    urgent: Batch | None = None
+    ready: Batch | None = None
+
+    @property
+    def batches(self) -> int:
+        """How many batches it holds."""
+        return sum(batch is not None for batch in (self.running, self.urgent, self.ready))
+
+
+class Schedule:
+    """Forms batches from the lanes for `len(slots)` predictors."""
+
+    def __init__(self, lanes: Lanes, slots: Sequence[Slot], limits: Limits) -> None:
+        self._lanes = lanes
+        self._slots = tuple(slots)
+        self._limits = limits
+        # With one predictor batches finish in the order they were formed; with more, an agent's next state has to wait.
+        self._busy: dict[Lane, set[bytes]] | None = {lane: set() for lane in LANES} if len(slots) > 1 else None
+        self._expired: list[Request] = []
+        self._formed = 0
+
+    def next(self, now_us: int) -> Batch | None:
+        """The next batch to hand to its predictor, None if there is nothing to do before `wake_us`."""
+        for lane in self._lanes:
+            self._expired += lane.expire(now_us)
+        for number, slot in enumerate(self._slots):
+            if slot.available and slot.running is None and (batch := self._fill(number, slot, now_us)):
+                slot.running = batch
+                return batch
+        return self._overtake(now_us) or self._make_ready(now_us)
+
+    def finished(self, batch: Batch) -> None:
+        """A predictor returned `batch`: what it holds moves up."""
+        slot = self._slots[batch.predictor]
+        slot.running = slot.urgent or slot.ready
+        if slot.urgent is None:
+            slot.ready = None
+        slot.urgent = None
+        if self._busy is not None:
+            for request in batch.requests:
+                self._busy[request.lane].discard(request.agent)
+
+    def expired(self) -> list[Request]:
+        """The requests whose deadline passed before they could run; each is given out once."""
+        expired, self._expired = self._expired, []
+        return expired
+
+    def wake_us(self, now_us: int) -> int:
+        """When `next` may have something to do without anything else happening; NEVER if only an event can tell."""
+        lanes, limits = self._lanes, self._limits
+        times = [lane.next_deadline_us() for lane in lanes]
+        if 0 < len(lanes.normal) < limits.max_batch:
+            times.append(lanes.normal.oldest_us() + limits.max_wait_us)
+        if lanes.low:
+            times.append(lanes.low.front_us() + limits.low_max_age_us)
+        return min((time for time in times if time > now_us), default=NEVER)
+
+    def _fill(self, number: int, slot: Slot, now_us: int) -> Batch | None:
+        """A batch for an idle predictor, from whatever waits."""
+        if slot.reserved_for == "high" and not self._lanes.high:
+            return None
+        share = 0 if slot.reserved_for else self._low_share(now_us)
+        requests = self._take(self._lanes.high, self._limits.max_batch - share, now_us)
+        if requests:
+            self._add_free_seats(requests, share, now_us)
+        else:
+            requests = self._take(self._lanes.normal, self._limits.max_batch - share, now_us)
+            if share or not requests:
+                requests += self._take(self._lanes.low, self._limits.max_batch - len(requests), now_us)
+            else:
+                requests += self._take(self._lanes.low, self._free_seats(requests), now_us)
+        return self._batch(number, requests, now_us)
+
+    def _add_free_seats(self, requests: list[Request], share: int, now_us: int) -> None:
+        """Fill what padding would waste: it costs the high requests nothing."""
+        requests += self._take(self._lanes.low, share, now_us)
+        requests += self._take(self._lanes.normal, self._free_seats(requests), now_us)
+        requests += self._take(self._lanes.low, self._free_seats(requests), now_us)
+
+    def _free_seats(self, requests: list[Request]) -> int:
+        return self._limits.bucket(len(requests)) - len(requests)
+
+    def _low_share(self, now_us: int) -> int:
+        """Seats that overdue low requests get in the next batch; with tiny batches, one seat in every `LOW_SHARE`th."""
+        low, max_batch = self._lanes.low, self._limits.max_batch
+        if not low or now_us - low.front_us() < self._limits.low_max_age_us:
+            return 0
+        return max_batch // LOW_SHARE or int(self._formed % LOW_SHARE == 0)
+
+    def _overtake(self, now_us: int) -> Batch | None:
+        """High requests in front of a ready batch; no free seats, so that no agent's states change their order."""
+        if not self._lanes.high:
+            return None
+        running = [
+            (slot.running.formed_us, number)
+            for number, slot in enumerate(self._slots)
+            if slot.available and slot.running is not None and slot.urgent is None
+        ]
+        if not running:
+            return None
+        number = min(running)[1]
+        batch = self._batch(number, self._take(self._lanes.high, self._limits.max_batch, now_us), now_us)
+        if batch:
+            batch.urgent = True
+            self._slots[number].urgent = batch
+        return batch
+
+    def _make_ready(self, now_us: int) -> Batch | None:
+        """A full or long-waiting batch behind a running one."""
+        if not self._worth_readying(now_us):
+            return None
+        for number, slot in enumerate(self._slots):
+            if slot.available and slot.running is not None and slot.ready is None and slot.reserved_for is None:
+                share = self._low_share(now_us)
+                requests = self._take(self._lanes.normal, self._limits.max_batch - share, now_us)
+                requests += self._take(self._lanes.low, share or self._free_seats(requests), now_us)
+                slot.ready = self._batch(number, requests, now_us)
+                return slot.ready
+        return None
+
+    def _worth_readying(self, now_us: int) -> bool:
+        normal, limits = self._lanes.normal, self._limits
+        if len(normal) >= limits.max_batch or self._low_share(now_us):
+            return True
+        return bool(normal) and now_us - normal.oldest_us() >= limits.max_wait_us
+
+    def _take(self, lane: LaneQueue, n: int, now_us: int) -> list[Request]:
+        if n <= 0 or not lane:
+            return []
+        taken = lane.take(n, now_us, self._busy[lane.lane] if self._busy else ())
+        self._expired += taken.expired
+        return taken.requests
+
+    def _batch(self, number: int, requests: list[Request], now_us: int) -> Batch | None:
+        if not requests:
+            return None
+        if self._busy is not None:
+            for request in requests:
+                self._busy[request.lane].add(request.agent)
+        self._formed += 1
+        return Batch(number, requests, now_us)
+
+    def __repr__(self) -> str:
+        held = ", ".join(str(slot.batches) for slot in self._slots)
+        return f"<Schedule {self._lanes!r} batches held [{held}]>"

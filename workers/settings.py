@@ -1,0 +1,153 @@
+"""Every setting of a worker: one frozen tree, read once at start (flags, `FLEET_…`, `fleet.toml`, defaults)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from topics.names import Lane
+from topics.settings import Contradiction, FleetSettings, Section
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class ModelSettings(Section):
+    """Which model package to serve."""
+
+    path: Path = Path("model")
+    """Directory with `manifest.json`."""
+    factories: tuple[str, ...] = ()
+    """Factories of your own that packages may name, as `package.module:function`."""
+
+
+class LaneSettings(Section):
+    """Bounds of one lane."""
+
+    max_depth: Count = 4096
+    """Requests queued and in flight together; at this bound nothing more is fetched."""
+    max_poll: Count = 1024
+    """Records taken from the consumer at once."""
+
+
+class HighLane(LaneSettings):
+    """The high lane stays short: what would wait long here is better left to another worker."""
+
+    max_depth: Count = 2048
+
+
+class LowLane(LaneSettings):
+    """The low lane's age bound keeps it from starving."""
+
+    max_age_ms: Count = 1000
+    """Once the front has waited this long, low requests get an eighth of every batch."""
+
+
+class LanesSettings(Section):
+    """The three lanes."""
+
+    high: HighLane = HighLane()
+    normal: LaneSettings = LaneSettings()
+    low: LowLane = LowLane()
+
+
+class BatchSettings(Section):
+    """The hard bounds of a micro-batch."""
+
+    max_batch: Annotated[int, Field(ge=1, le=65_536)] = 64
+    max_wait_ms: Annotated[float, Field(ge=0)] = 20.0
+    """A request waits at most this long for its batch to fill, from its arrival, while all predictors run."""
+
+
+class PredictorSettings(Section):
+    """One model instance."""
+
+    device: str = "cpu"
+    """`cpu`, `cuda` or `cuda:N`."""
+    cores: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Cores its thread is bound to; empty: any."""
+    threads: Count = 1
+    """Threads of torch inside one forward pass on a CPU."""
+    reserved_for: Literal["high"] | None = None
+    """`high`: runs nothing unless a high request waits."""
+
+
+class ReplySettings(Section):
+    """How answers leave."""
+
+    topics: tuple[str, ...] = ()
+    """Reply topics that states may name besides `{fleet}.actions`."""
+    timeout_s: Seconds = 30.0
+    """A worker whose answers are not acknowledged for this long exits, so that another takes over."""
+    acks: Literal["all", "leader"] = "all"
+    """`leader` answers faster and may lose answers when a broker dies; the agent's time-out then asks again."""
+
+
+class CommitSettings(Section):
+    """When finished offsets are committed."""
+
+    interval_ms: Annotated[int, Field(ge=10)] = 250
+    timeout_s: Seconds = 5.0
+
+
+class DrainSettings(Section):
+    """How a worker leaves."""
+
+    timeout_s: Seconds = 20.0
+    """From SIGTERM to exit; what is not answered by then is handed back uncommitted."""
+    revoke_timeout_s: Seconds = 10.0
+    """How long a rebalance waits for batches that run."""
+
+
+class HttpSettings(Section):
+    """/livez, /readyz and /metrics."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 9464
+    """0: any free port."""
+
+
+class LogSettings(Section):
+    """Structured logs on standard error."""
+
+    format: Literal["auto", "text", "json"] = "auto"
+    """`auto`: text on a terminal, JSON elsewhere."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(FleetSettings):
+    """Everything a worker needs."""
+
+    OTHER_SECTIONS: ClassVar[frozenset[str]] = frozenset()
+
+    worker: str = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}", min_length=1, max_length=200)
+    """Name of this worker: in every reply, and the `client_id` of all its consumers."""
+    model: ModelSettings = ModelSettings()
+    lanes: LanesSettings = LanesSettings()
+    batch: BatchSettings = BatchSettings()
+    predictors: Annotated[tuple[PredictorSettings, ...], Field(min_length=1)] = (PredictorSettings(),)
+    reply: ReplySettings = ReplySettings()
+    commit: CommitSettings = CommitSettings()
+    drain: DrainSettings = DrainSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Settings:
+        if all(predictor.reserved_for for predictor in self.predictors):
+            text = "predictors are all reserved_for=high, so normal and low would never run: leave one unreserved"
+            raise Contradiction(text, "predictors")
+        revoke_ms, rebalance_ms = self.drain.revoke_timeout_s * 1000, self.kafka.rebalance_timeout_ms
+        if revoke_ms >= rebalance_ms:
+            found = f"drain.revoke_timeout_s={self.drain.revoke_timeout_s:g}"
+            text = f"{found} must be below kafka.rebalance_timeout_ms={rebalance_ms}, or the group gives up on us"
+            raise Contradiction(text, "drain")
+        return self
+
+    def max_depths(self) -> dict[Lane, int]:
+        """Bound of each lane."""
+        return {"high": self.lanes.high.max_depth, "normal": self.lanes.normal.max_depth, "low": self.lanes.low.max_depth}

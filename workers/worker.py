@@ -1,0 +1,129 @@
+"""The path of a record through a worker, top to bottom. Start reading here.
+
+    receive ──▶ admit ──▶ lanes ──▶ schedule ──▶ predict ──▶ reply ──▶ commit
+    (Receive)   polled()           pump()        (thread)   predicted()  answered()
+
+Each method below is called once per poll or per batch, on the event loop, and never waits. The waiting is done by
+`Receive` (one per lane), the predictors' threads, `Replies` and `Commit`; `lifecycle` starts and drains them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aiokafka.structs import TopicPartition
+
+from topics.names import Lane
+from workers.admit import Admission, PollTime, Record
+from workers.answers import count_answers
+from workers.clock import from_unix_us, now_us
+from workers.lanes import Lanes
+from workers.metrics import Metrics
+from workers.offsets import LaneOffsets
+from workers.predictors.predictor import Predictor
+from workers.reply import Replies
+from workers.requests import NEVER, Predicted, Refusal
+from workers.schedule import Schedule
+
+OVERDUE = "deadline passed while it waited for a predictor"
+
+
+class Worker:
+    """The steps of one worker, put together in the order of the path."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        offsets: Mapping[Lane, LaneOffsets],
+        admission: Admission,
+        schedule: Schedule,
+        predictors: Sequence[Predictor],
+        metrics: Metrics,
+    ) -> None:
+        self.lanes = lanes
+        self.offsets = offsets
+        self.progress = asyncio.Event()
+        """Set whenever something was answered; whoever waits for room or for the end clears it."""
+        self._admission = admission
+        self._schedule = schedule
+        self._predictors = predictors
+        self._metrics = metrics
+        self._replies: Replies | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def reply_through(self, replies: Replies) -> None:
+        """Where answers go; given after construction, since replies in turn report to `answered`."""
+        self._replies = replies
+
+    @property
+    def replies(self) -> Replies:
+        """The reply step."""
+        assert self._replies is not None, "reply_through comes before the first poll"
+        return self._replies
+
+    def polled(self, lane: Lane, polled: Mapping[TopicPartition, list[Record]]) -> None:
+        """Steps 1–3: records of owned partitions are admitted and queued in their lane; refusals go to reply."""
+        time = PollTime(now_us(), from_unix_us())
+        queue, size_bytes, n = self.lanes[lane], 0, 0
+        for source, records in polled.items():
+            offsets = self.offsets[lane].get(source.partition)
+            if offsets is None:  # taken away while the poll was on its way: its new owner reads it
+                continue
+            offsets.received([record.offset for record in records])
+            admitted = self._admission.admit(lane, records, offsets, time)
+            queue.put(admitted.requests)
+            queue.hold(len(admitted.refusals))
+            self.replies.refused(admitted.refusals)
+            size_bytes += sum([record.serialized_value_size for record in records])
+            n += len(records)
+        self._metrics.polled(lane, n, size_bytes)
+        self._metrics.stage("admit", (now_us() - time.now_us) / 1e6, n)
+        self.pump()
+
+    def pump(self) -> None:
+        """Step 4: hand out every batch that should run now, answer what expired, and set the clock for the rest."""
+        now = now_us()
+        while batch := self._schedule.next(now):
+            self._predictors[batch.predictor].submit(batch)
+        if expired := self._schedule.expired():
+            self.replies.refused([Refusal(request, "expired", OVERDUE) for request in expired])
+        self._set_timer(self._schedule.wake_us(now) - now)
+
+    def _set_timer(self, wait_us: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wait_us < NEVER // 2:
+            self._timer = asyncio.get_running_loop().call_later(wait_us / 1e6, self.pump)
+
+    def predicted(self, ran: Predicted) -> None:
+        """Step 5 ended for one batch: its predictor is free for the next, its answers leave."""
+        self._schedule.finished(ran.batch)
+        self.pump()
+        self.replies.predicted(ran)
+
+    def answered(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
+        """Steps 6–7: the broker has acknowledged these answers, so their offsets are finished."""
+        counted = count_answers(predicted, refusals, now_us(), self._metrics)
+        for lane, n in counted.items():
+            self.lanes[lane].answered(n)
+        self.progress.set()
+
+    async def settled(self, lanes: Sequence[Lane], within_s: float, *, queued: bool) -> bool:
+        """Wait until nothing of `lanes` is in flight (with `queued`: nor queued); False if that took too long."""
+        try:
+            async with asyncio.timeout(within_s):
+                while any(self.lanes[lane].in_flight or (queued and len(self.lanes[lane])) for lane in lanes):
+                    self.progress.clear()
+                    await self.progress.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def stop_timer(self) -> None:
+        """Nothing more will be scheduled."""
+        self._set_timer(NEVER)
+
+    def __repr__(self) -> str:
+        return f"<Worker {self._schedule!r}>"
