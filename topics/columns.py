@@ -26,25 +26,41 @@ def rows_of(array: Array, spec: TensorSpec) -> list[bytes]:
     return [raw[at : at + size] for at in range(0, size * len(array), size)] if size else [b""] * len(array)
 
 
-def encode_states(observations: Array, seqs: Sequence[int], shared: State) -> list[bytes]:
-    """The bytes of n states: row i of `observations` [n, *shape] with `seqs[i]`; all else is taken from `shared`."""
+def encode_states(
+    observations: Array, seqs: Sequence[int], shared: State, episodes: Sequence[int | str] | None = None
+) -> list[bytes]:
+    """The bytes of n states: row i of `observations` [n, *shape] with `seqs[i]` (and `episodes[i]`, where every row
+    has its own); all else is taken from `shared`."""
     spec = spec_of(
         np.empty(observations.shape[1:], DTYPES.get(observations.dtype.name, observations.dtype)),
         "observation",
     )
+    prefix, middle = state_frame(spec, shared, own_episodes=episodes is not None)
+    rows = rows_of(observations, spec)
+    if episodes is None:
+        return [b"".join((prefix, _pack(seq), middle, row)) for seq, row in zip(seqs, rows, strict=True)]
+    return [
+        b"".join((prefix, _pack(episode), _SEQ, _pack(seq), middle, row))
+        for episode, seq, row in zip(episodes, seqs, rows, strict=True)
+    ]
+
+
+def state_frame(spec: TensorSpec, shared: State, *, own_episodes: bool = False) -> tuple[bytes, bytes]:
+    """The bytes in front of a state's packed `seq`, and those between it and the raw bytes of a tensor like `spec`.
+
+    With `own_episodes`, the first end where each row's packed `episode` goes, with the key of `seq` behind it.
+    """
     fields = {
         name: value
         for name in ("sent_us", "deadline_us", "kind", "episode")
-        if (value := getattr(shared, name)) is not None
+        if (value := getattr(shared, name)) is not None and not (own_episodes and name == "episode")
     }
     if shared.options:
         fields["options"] = shared.options
-    prefix = _open_map({"v": VERSION, **fields}, 2) + _SEQ
     middle = msgpack.packb("observation") + spec.ext_prefix
-    return [
-        b"".join((prefix, _pack(seq), middle, row))
-        for seq, row in zip(seqs, rows_of(observations, spec), strict=True)
-    ]
+    if own_episodes:
+        return _open_map({"v": VERSION, **fields}, 3) + msgpack.packb("episode"), middle
+    return _open_map({"v": VERSION, **fields}, 2) + _SEQ, middle
 
 
 def _open_map(fields: Mapping[str, Any], more: int) -> bytes:
