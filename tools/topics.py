@@ -1,0 +1,130 @@
+"""`fleet topics plan|apply|check`: what the fleet's topics should be, against what is on the cluster.
+
+Exit codes: 0 in order (or made so), 1 something differs and stays, 2 settings, 3 no cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from topics.drift import Difference
+from topics.kafka import quiet_library_logs
+from topics.provision import ensure_topics, find_differences
+from topics.settings import FleetSettings, load_settings
+
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, help="Create and check the fleet's topics. Nothing is ever deleted.")
+
+Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: ./fleet.toml).")]
+Fleet = Annotated[str | None, typer.Option("--fleet", help="Name of the fleet, the topic prefix.")]
+Servers = Annotated[str | None, typer.Option("--bootstrap-servers", help="Cluster, host:port.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AllowRemap = Annotated[
+    bool, typer.Option("--allow-remap", help="Grow live lanes too, although agents move to other partitions.")
+]
+
+DONE = {"create": "created", "alter": "altered", "grow": "grown", "remap": "grown, agents moved"}
+LEFT = {"remap": "needs --allow-remap"}
+
+
+@app.command()
+def plan(
+    config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False
+) -> None:
+    """Show what `apply` would do. Changes nothing, exits 0."""
+    settings = _settings(config, fleet, servers)
+    _report(settings, done=(), left=_run(find_differences(settings)), as_json=as_json)
+
+
+@app.command()
+def check(
+    config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False
+) -> None:
+    """Compare with the cluster. Exits 1 if anything differs."""
+    settings = _settings(config, fleet, servers)
+    left = _run(find_differences(settings))
+    _report(settings, done=(), left=left, as_json=as_json)
+    raise typer.Exit(1 if left else 0)
+
+
+@app.command()
+def apply(
+    config: Config = None,
+    fleet: Fleet = None,
+    servers: Servers = None,
+    allow_remap: AllowRemap = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create what is missing and set what differs. Exits 1 if something is left for a person."""
+    settings = _settings(config, fleet, servers)
+    done, left = _run(ensure_topics(settings, allow_remap=allow_remap))
+    _report(settings, done=done, left=left, as_json=as_json)
+    raise typer.Exit(1 if left else 0)
+
+
+def _settings(config: Path | None, fleet: str | None, servers: str | None) -> FleetSettings:
+    flags = {"name": fleet, "kafka": {"bootstrap_servers": servers}}
+    return load_settings(FleetSettings, config=config, overrides=flags)
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    quiet_library_logs()
+    return asyncio.run(coroutine)
+
+
+def _report(
+    settings: FleetSettings, *, done: Sequence[Difference], left: Sequence[Difference], as_json: bool
+) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(_as_dict(settings, done, left), indent=2) + "\n")
+        return
+    console = Console()
+    where = f"fleet {settings.name} on {settings.kafka.bootstrap_servers}"
+    if not done and not left:
+        console.print(f"[green]topics of {where} are in order[/green]")
+        return
+    console.print(_table(f"topics of {where}", done, left))
+    for reason in dict.fromkeys(item.why for item in left if item.why):
+        console.print(f"[yellow]left to you:[/yellow] {reason}", soft_wrap=True)
+
+
+def _table(title: str, done: Sequence[Difference], left: Sequence[Difference]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in ("topic", "what", "found", "wanted", ""):
+        table.add_column(column, overflow="fold")
+    for item in done:
+        table.add_row(*_row(item), f"[green]{DONE[item.fix]}[/green]")
+    for item in left:
+        table.add_row(*_row(item), f"[yellow]{LEFT.get(item.fix, item.fix)}[/yellow]")
+    return table
+
+
+def _row(item: Difference) -> tuple[str, str, str, str]:
+    return item.topic, item.what, item.found or "–", item.wanted
+
+
+def _as_dict(
+    settings: FleetSettings, done: Sequence[Difference], left: Sequence[Difference]
+) -> dict[str, Any]:
+    return {
+        "fleet": settings.name,
+        "bootstrap_servers": settings.kafka.bootstrap_servers,
+        "in_order": not left,
+        "done": [_difference(item) for item in done],
+        "left": [_difference(item) for item in left],
+    }
+
+
+def _difference(item: Difference) -> dict[str, str | None]:
+    fields = ("topic", "what", "found", "wanted", "fix", "why")
+    return {field: getattr(item, field) for field in fields}

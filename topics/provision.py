@@ -1,0 +1,180 @@
+"""Makes a cluster's topics agree with the specs: reads, creates, alters, grows; never deletes or shrinks.
+
+Takes a started admin client. Decides nothing: `drift.compare` says what differs and what may be done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from topics.drift import Difference, Fix, TopicFound, compare
+from topics.errors import BrokerUnavailable, FleetError
+from topics.kafka import make_admin, require_topics, started
+from topics.settings import FleetSettings
+from topics.specs import TopicSpec, specs_of
+
+# DescribeConfigs' source of a value that was set on the topic itself, not inherited from the cluster.
+_SET_ON_TOPIC = 1
+
+
+SAFE: tuple[Fix, ...] = ("create", "alter", "grow")
+"""What `apply` does without being told."""
+
+
+class Applied(NamedTuple):
+    """What `apply` came to."""
+
+    done: tuple[Difference, ...]
+    left: tuple[Difference, ...]
+    """For a person, or for `--allow-remap`."""
+
+
+class ProvisionError(FleetError):
+    """The cluster refuses to create or change a topic."""
+
+
+async def ensure_topics(settings: FleetSettings, *, allow_remap: bool = False) -> Applied:
+    """Connect, `apply` and close, for callers that have no admin client."""
+    admin = make_admin(settings.kafka, client_id=f"{settings.name}-topics")
+    async with started(admin, settings.kafka):
+        return await apply(admin, specs_of(settings), allow_remap=allow_remap)
+
+
+async def find_differences(settings: FleetSettings) -> tuple[Difference, ...]:
+    """Connect, compare and close; changes nothing."""
+    specs = specs_of(settings)
+    admin = make_admin(settings.kafka, client_id=f"{settings.name}-topics")
+    async with started(admin, settings.kafka):
+        return compare(specs, await read_cluster(admin, [spec.name for spec in specs]))
+
+
+async def read_cluster(admin: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, TopicFound]:
+    """The topics among `names` that are there.
+
+    Raises:
+        ProvisionError: the cluster does not let us read their configurations.
+        BrokerUnavailable: the cluster stopped answering.
+    """
+    with _translated():
+        # Asked by name, a broker with auto.create.topics.enable creates what is missing: ask for all.
+        listed = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+        there = [name for name in names if name in listed]
+        configs = await _read_configs(admin, there)
+    return {
+        name: TopicFound(
+            partitions=len(listed[name]),
+            replication_factor=min(len(partition["replicas"]) for partition in listed[name]),
+            configs={entry[0]: entry[1] for entry in configs[name]},
+            own_configs={
+                entry[0]: entry[1]
+                for entry in configs[name]
+                if entry[3] == _SET_ON_TOPIC and entry[1] is not None
+            },
+        )
+        for name in there
+    }
+
+
+async def apply(
+    admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], *, allow_remap: bool = False
+) -> Applied:
+    """Do what may be done.
+
+    Growing a topic whose partitions agents' keys pick is done with `allow_remap` only.
+
+    Raises:
+        ProvisionError: too few brokers, or the cluster refuses a change; what was done before stays.
+        BrokerUnavailable: the cluster stopped answering.
+    """
+    found = await read_cluster(admin, [spec.name for spec in specs])
+    differences = compare(specs, found)
+    doable: tuple[Fix, ...] = (*SAFE, "remap") if allow_remap else SAFE
+    todo = tuple(item for item in differences if item.fix in doable)
+    by_name = {spec.name: spec for spec in specs}
+    altered = {item.topic for item in todo if item.fix == "alter"}
+    with _translated():
+        await _create(admin, [by_name[item.topic] for item in todo if item.fix == "create"])
+        await _grow(admin, {item.topic: int(item.wanted) for item in todo if item.fix in ("grow", "remap")})
+        await _alter(admin, {name: {**found[name].own_configs, **by_name[name].configs} for name in altered})
+    return Applied(done=todo, left=tuple(item for item in differences if item not in todo))
+
+
+async def _create(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> None:
+    if not specs:
+        return
+    await _refuse_too_few_brokers(admin, specs)
+    response = await admin.create_topics(
+        [
+            NewTopic(spec.name, spec.partitions, spec.replication_factor, topic_configs=dict(spec.configs))
+            for spec in specs
+        ]
+    )
+    for name, code, text in response.topic_errors:
+        # Somebody else created it in between: the next look will say whether it is as wanted.
+        if code and for_code(code) is not TopicAlreadyExistsError:
+            raise ProvisionError(f"topic {name} cannot be created: {_refusal(code, text)}")
+    await require_topics(admin, [spec.name for spec in specs])
+
+
+async def _refuse_too_few_brokers(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> None:
+    brokers = len((await admin.describe_cluster())["brokers"])
+    needed = max(spec.replication_factor for spec in specs)
+    if brokers < needed:
+        raise ProvisionError(
+            f"topics.replication_factor={needed} needs {needed} brokers, the cluster has {brokers}: "
+            f"start more, or set FLEET_TOPICS__REPLICATION_FACTOR={brokers}"
+        )
+
+
+async def _grow(admin: AIOKafkaAdminClient, counts: dict[str, int]) -> None:
+    for name, partitions in counts.items():
+        try:
+            await admin.create_partitions({name: NewPartitions(partitions)})
+        except KafkaError as err:
+            raise ProvisionError(f"topic {name} cannot grow to {partitions} partitions: {err}") from err
+
+
+async def _alter(admin: AIOKafkaAdminClient, configs: dict[str, dict[str, str]]) -> None:
+    """Set the configurations of topics; `configs` must hold everything that was set on them before.
+
+    aiokafka 0.14 has only Kafka's old AlterConfigs, which resets to its default whatever it does not name.
+    """
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, entries) for name, entries in configs.items()]
+    if not resources:
+        return
+    for response in await admin.alter_configs(resources):
+        for code, text, _, name in response.resources:
+            if code:
+                raise ProvisionError(f"topic {name} cannot be altered: {_refusal(code, text)}")
+
+
+async def _read_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:
+    """name → entries (key, value, read only, source, …)."""
+    if not names:
+        return {}
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    configs = {}
+    for response in await admin.describe_configs(resources):
+        for code, text, _, name, entries in response.resources:
+            if code:
+                raise ProvisionError(f"configuration of topic {name} cannot be read: {_refusal(code, text)}")
+            configs[name] = entries
+    return configs
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (KafkaError, OSError, TimeoutError) as err:
+        raise BrokerUnavailable(f"the cluster does not answer about its topics: {err!r}") from err
+
+
+def _refusal(code: int, text: str | None) -> str:
+    return " ".join((text or for_code(code).__name__).split())
