@@ -115,7 +115,7 @@ class ActionColumns:
             head = heads.get((lane, wait_us))
             if head is None:
                 head = heads[lane, wait_us] = self.open(lane, wait_us, predict_us, len(seqs))
-            values.append(head + _pack(seq) + tail)
+            values.append(b"".join((head, _pack(seq), tail)))
         return values
 
     def tails(self, outputs: Mapping[str, Array]) -> list[bytes]:
@@ -126,3 +126,8 @@ class ActionColumns:
             columns.append([prefix + row for row in rows_of(outputs[spec.name], spec)])
         return columns[0] if len(columns) == 1 else [b"".join(parts) for parts in zip(*columns, strict=True)]
 
+
+
+def pack_seq(seq: int) -> bytes:
+    """A step counter's bytes."""
+    return bytes(_pack(seq))

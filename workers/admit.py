@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from aiokafka.structs import ConsumerRecord
 
@@ -21,7 +22,7 @@ from topics.wire import Limits, decode_state
 from workers.offsets import PartitionOffsets
 from workers.requests import NEVER, Refusal, Request
 
-Record = ConsumerRecord[bytes, bytes]
+Record: TypeAlias = ConsumerRecord
 
 MAX_AGENT_BYTES = 1024
 """An agent's ID is kept in several tables, so its size is bounded."""

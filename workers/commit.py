@@ -38,6 +38,7 @@ class Commit:
         while True:
             await asyncio.sleep(interval_s)
             await self.commit()
+            self._measure_lag()
 
     async def commit(self) -> bool:
         """Commit what is finished now; False if that failed, in which case the same offsets are tried again or,
@@ -60,6 +61,12 @@ class Commit:
             self._offsets.committed(finished)
             self._metrics.committed(self._lane, asyncio.get_running_loop().time() - started_s)
             return True
+
+    def _measure_lag(self) -> None:
+        """The ends came with the last fetch; where nothing was fetched yet nothing is known."""
+        topic = self._offsets.topic
+        ends = {tp.partition: self._consumer.highwater(tp) for tp in self._consumer.assignment() if tp.topic == topic}
+        self._offsets.measure_lag({partition: end for partition, end in ends.items() if end is not None})
 
     def _positions(self, finished: dict[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         topic = self._offsets.topic

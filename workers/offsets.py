@@ -53,6 +53,10 @@ class PartitionOffsets:
         offset = next(iter(self._unfinished), self._next)
         return offset if offset != self._committed else None
 
+    def position(self, end: int) -> int:
+        """The first offset that is not finished; `end` before anything was received."""
+        return end if self._next is None else next(iter(self._unfinished), self._next)
+
     def committed(self, offset: int) -> None:
         """The broker holds `offset` as this group's position."""
         self._committed = offset
@@ -72,6 +76,7 @@ class LaneOffsets:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.epoch = 0
+        self._lag = 0
         self._owned: dict[int, PartitionOffsets] = {}
 
     def assign(self, partitions: Iterable[int]) -> None:
@@ -99,6 +104,16 @@ class LaneOffsets:
     def incomplete(self) -> int:
         """Received offsets without an acknowledged answer, over all owned partitions."""
         return sum(offsets.incomplete for offsets in self._owned.values())
+
+    @property
+    def lag(self) -> int:
+        """End of the owned partitions minus what is finished, as of the last commit interval."""
+        return self._lag
+
+    def measure_lag(self, ends: dict[int, int]) -> None:
+        """`ends`: partition → offset behind its last record, where known."""
+        owned = self._owned
+        self._lag = sum(max(0, end - owned[partition].position(end)) for partition, end in ends.items() if partition in owned)
 
     def committable(self) -> dict[int, int]:
         """partition → offset to commit, for the partitions that moved."""

@@ -25,6 +25,7 @@ from workers.admit import Record
 from workers.errors import ReceiveFailed
 from workers.lanes import LaneQueue
 from workers.logs import get_logger
+from workers.metrics import Metrics
 from workers.offsets import LaneOffsets
 
 log = get_logger(__name__)
@@ -52,11 +53,11 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         on_polled: OnPolled,
         on_revoked: OnRevoked,
         progress: asyncio.Event,
+        metrics: Metrics,
     ) -> None:
         self.lane: Lane = queue.lane
         self.joined = asyncio.Event()
-        self.rebalances = 0
-        self.listener_failures = 0
+        self._metrics = metrics
         self._consumer = consumer
         self._queue = queue
         self._offsets = offsets
@@ -98,20 +99,20 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
             pass
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """aiokafka waits for this before it rejoins; it logs and swallows what is raised here, so we count it."""
+        """aiokafka waits for this before it rejoins; it swallows what is raised here, so nothing is."""
         if not self._offsets.partitions:
             return
         try:
             await self._on_revoked(self.lane)
         except Exception as error:  # the assignment is lost either way: what was not committed is read again
-            self.listener_failures += 1
             log.error("revoke_failed", lane=self.lane, error=repr(error))
         finally:
             self._offsets.revoke()
+            self._metrics.rebalanced(self.lane, "revoked")
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """A new epoch begins."""
-        self.rebalances += 1
+        self._metrics.rebalanced(self.lane, "assigned")
         self._offsets.assign(partition.partition for partition in assigned)
         self.joined.set()
         log.info("assigned", lane=self.lane, partitions=list(self._offsets.partitions), epoch=self._offsets.epoch)

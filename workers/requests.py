@@ -25,7 +25,7 @@ NEVER: Final = 1 << 62
 class Request:
     """A state waiting for its answer. `rows` holds one row per model input, `headers` what the reply echoes."""
 
-    record: ConsumerRecord[bytes, bytes]
+    record: ConsumerRecord
     offsets: PartitionOffsets
     lane: Lane
     agent: bytes
@@ -82,7 +82,6 @@ class Predicted:
     outputs: dict[str, Array]
     started_us: int
     ended_us: int
-    bucket: int
     faults: dict[int, Fault] = field(default_factory=dict)
 
 

@@ -6,13 +6,15 @@ answers. Not finite inputs and outputs are found on the whole batch at once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from topics.observations import Observations, Row
 from topics.tensors import Array
-from workers.models.package import Manifest, Model
+from workers.models.model import Model
+from workers.models.package import Manifest
 from workers.requests import Fault
 
 
@@ -34,6 +36,10 @@ class Forward:
         if self._manifest.finite:
             faults = _not_finite(outputs, _FAILED) | faults
         return outputs, faults
+
+    def bucket(self, n: int) -> int:
+        """The rows that a batch of `n` is padded to."""
+        return self._manifest.buckets[bisect_left(self._manifest.buckets, n)]
 
     def _halving(self, inputs: Mapping[str, Array], start: int, end: int, faults: dict[int, Fault]) -> dict[str, Array]:
         """Rows start…end through the model; those that make it raise end up in `faults`."""

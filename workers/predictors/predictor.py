@@ -16,7 +16,8 @@ from typing import Final
 
 from topics.errors import FleetError
 from workers.clock import now_us
-from workers.models.package import Model
+from workers.metrics import Metrics
+from workers.models.model import Model
 from workers.predictors.forward import Forward
 from workers.requests import Batch, Predicted
 
@@ -31,17 +32,18 @@ _BATCH: Final = 1
 class Predictor:
     """Runs batches on a thread of its own; `name` is the device's, with a number where several share it."""
 
-    def __init__(self, name: str, load: LoadModel, cores: tuple[int, ...] = ()) -> None:
+    def __init__(self, name: str, load: LoadModel, metrics: Metrics, cores: tuple[int, ...] = ()) -> None:
         self.name = name
-        self.busy_us = 0
-        self.model: Model | None = None
         self._load = load
+        self._metrics = metrics
         self._cores = cores
+        self._on_predicted: OnPredicted | None = None
+        self._on_broken: OnBroken | None = None
         self._inbox: deque[Batch] = deque()
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    async def start(self, on_predicted: OnPredicted, on_broken: OnBroken) -> Model:
+    async def start(self) -> Model:
         """Load and warm up in the thread; returns when the first batch would meet no cold start.
 
         Raises `ModelError` when the package cannot be loaded.
@@ -49,12 +51,13 @@ class Predictor:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[Model] = loop.create_future()
         # A daemon: a model that never returns must not keep the process alive past its drain.
-        self._thread = threading.Thread(
-            target=self._run, args=(loop, ready, on_predicted, on_broken), name=f"predictor-{self.name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(loop, ready), name=f"predictor-{self.name}", daemon=True)
         self._thread.start()
-        self.model = await ready
-        return self.model
+        return await ready
+
+    def deliver(self, on_predicted: OnPredicted, on_broken: OnBroken) -> None:
+        """Where batches go when they ran, and who hears of it if the thread ends; before the first `submit`."""
+        self._on_predicted, self._on_broken = on_predicted, on_broken
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch; an urgent one runs before what is ready."""
@@ -72,13 +75,7 @@ class Predictor:
         await asyncio.to_thread(self._thread.join, within_s)
         return not self._thread.is_alive()
 
-    def _run(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        ready: asyncio.Future[Model],
-        on_predicted: OnPredicted,
-        on_broken: OnBroken,
-    ) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, ready: asyncio.Future[Model]) -> None:
         try:
             if self._cores:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
@@ -91,21 +88,20 @@ class Predictor:
             return
         loop.call_soon_threadsafe(ready.set_result, model)
         try:
-            self._serve(loop, model, forward, on_predicted)
+            while self._signals.get() == _BATCH:
+                self._predict(loop, forward, self._inbox.popleft())
         except BaseException as error:  # a bug of ours, not of a row: the process cannot go on with this predictor
-            loop.call_soon_threadsafe(on_broken, error)
+            assert self._on_broken is not None
+            loop.call_soon_threadsafe(self._on_broken, error)
 
-    def _serve(
-        self, loop: asyncio.AbstractEventLoop, model: Model, forward: Forward, on_predicted: OnPredicted
-    ) -> None:
-        while self._signals.get() == _BATCH:
-            batch = self._inbox.popleft()
-            started_us = now_us()
-            outputs, faults = forward([request.rows for request in batch.requests])
-            ended_us = now_us()
-            self.busy_us += ended_us - started_us
-            bucket = model.bucket(len(batch))
-            loop.call_soon_threadsafe(on_predicted, Predicted(batch, outputs, started_us, ended_us, bucket, faults))
+    def _predict(self, loop: asyncio.AbstractEventLoop, forward: Forward, batch: Batch) -> None:
+        assert self._on_predicted is not None, "deliver comes before the first submit"
+        started_us = now_us()
+        self._metrics.batch_started(self.name, started_us / 1e6)
+        outputs, faults = forward([request.rows for request in batch.requests])
+        ended_us = now_us()
+        self._metrics.batch_finished(self.name, len(batch), forward.bucket(len(batch)), (ended_us - started_us) / 1e6)
+        loop.call_soon_threadsafe(self._on_predicted, Predicted(batch, outputs, started_us, ended_us, faults))
 
     def __repr__(self) -> str:
         return f"<Predictor {self.name} {len(self._inbox)} waiting>"

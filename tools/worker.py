@@ -1,0 +1,57 @@
+"""`fleet worker`: one worker process, until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topics.errors import FleetError
+from topics.settings import load_settings
+from workers.logs import configure
+from workers.settings import Settings
+
+
+def command(
+    config: Annotated[Path | None, typer.Option(help="Settings file; default $FLEET_CONFIG, else ./fleet.toml.")] = None,
+    fleet: Annotated[str | None, typer.Option(help="Name of the fleet, the prefix of its topics.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Directory of the model package to serve.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this worker; default host name and process ID.")] = None,
+    bootstrap_servers: Annotated[str | None, typer.Option(help="host:port of the Kafka cluster.")] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Largest batch.")] = None,
+    max_wait_ms: Annotated[float | None, typer.Option(help="Longest wait for a batch to fill, ms.")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of /livez, /readyz, /metrics; 0: any free one.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="auto, text or json.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+) -> None:
+    """Serve decisions until SIGTERM, then drain and exit 0.
+
+    Example: fleet worker --fleet cartpole --model tools/demo/models/cartpole
+    """
+    overrides = {
+        "name": fleet,
+        "worker": name,
+        "model": {"path": model},
+        "kafka": {"bootstrap_servers": bootstrap_servers},
+        "batch": {"max_batch": max_batch, "max_wait_ms": max_wait_ms},
+        "http": {"port": http_port},
+        "log": {"format": log_format, "level": log_level},
+    }
+    settings = load_settings(Settings, config=config, overrides=overrides)
+    configure(settings.log.format, settings.log.level, fields={"worker": settings.worker, "fleet": settings.name})
+    run(settings)
+
+
+def run(settings: Settings) -> None:
+    """Run one worker in this process; raises the one `FleetError` that ended it, if any."""
+    from workers.lifecycle import run_worker  # torch takes a second to import: not before the settings are right
+
+    try:
+        asyncio.run(run_worker(settings))
+    except* FleetError as group:
+        found: BaseException = group
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        raise found from None

@@ -1,0 +1,141 @@
+"""Puts a worker together from its settings: predictors, steps, and the gauges that watch them.
+
+Run once at start. `lifecycle` decides when; nothing here serves records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from topics.columns import ActionColumns
+from topics.errors import SettingsError
+from topics.names import LANES, Lane
+from topics.observations import Observations
+from topics.outbox import Outbox
+from topics.wire import Limits as WireLimits
+from workers.admit import Admission, ReplyTopics
+from workers.commit import Commit
+from workers.dead_letters import DeadLetters
+from workers.lanes import LaneQueue, Lanes
+from workers.metrics import Metrics
+from workers.models.load import load_model
+from workers.models.model import Model
+from workers.models.package import Manifest
+from workers.offsets import LaneOffsets
+from workers.predictors.predictor import LoadModel, Predictor
+from workers.receive import OnRevoked, Receive
+from workers.reply import Encoder, Replies
+from workers.schedule import Limits, Schedule, Slot
+from workers.settings import PredictorSettings, Settings
+from workers.worker import Worker
+
+REPLY_OVERHEAD_BYTES = 4096
+"""Room for everything in an action record besides its tensors: names, timing, headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One lane's consumer with what belongs to its assignment."""
+
+    consumer: AIOKafkaConsumer
+    receive: Receive
+    commit: Commit
+
+
+def make_predictors(settings: Settings, metrics: Metrics) -> list[Predictor]:
+    """A predictor per `[[predictors]]` table, named after its device; not started."""
+    predictors = []
+    for number, ours in enumerate(settings.predictors):
+        name = ours.device if len(settings.predictors) == 1 else f"{ours.device}#{number}"
+        predictors.append(Predictor(name, _loader(settings, ours), metrics, ours.cores))
+        metrics.add_predictor(name)
+    return predictors
+
+
+def _loader(settings: Settings, ours: PredictorSettings) -> LoadModel:
+    path, factories = settings.model.path, settings.model.factories
+    return lambda: load_model(path, device=ours.device, factories=factories, threads=ours.threads)
+
+
+def check_fits(settings: Settings, manifest: Manifest) -> None:
+    """`SettingsError` where model and settings contradict each other."""
+    if settings.batch.max_batch > manifest.buckets[-1]:
+        found = f"batch.max_batch={settings.batch.max_batch}"
+        raise SettingsError(f"{found} must be at most {manifest.buckets[-1]}, the largest batch bucket of {manifest}")
+    reply = sum(spec.nbytes for spec in manifest.outputs) + REPLY_OVERHEAD_BYTES
+    if reply > settings.topics.max_record_bytes:
+        found = f"topics.max_record_bytes={settings.topics.max_record_bytes}"
+        raise SettingsError(f"{found} must be at least {reply}, the size of an answer of {manifest}")
+
+
+def make_worker(
+    settings: Settings, manifest: Manifest, predictors: Sequence[Predictor], reply_topics: ReplyTopics, metrics: Metrics
+) -> Worker:
+    """The steps up to prediction; `make_replies` adds the rest."""
+    lanes = Lanes(settings.max_depths())
+    offsets = {lane: LaneOffsets(settings.names.states(lane)) for lane in LANES}
+    limits = Limits(
+        max_batch=settings.batch.max_batch,
+        max_wait_us=round(settings.batch.max_wait_ms * 1000),
+        low_max_age_us=settings.lanes.low.max_age_ms * 1000,
+        buckets=manifest.buckets,
+    )
+    schedule = Schedule(lanes, [Slot(reserved_for=ours.reserved_for) for ours in settings.predictors], limits)
+    wire_limits = WireLimits(max_bytes=settings.topics.max_record_bytes)
+    admission = Admission(Observations(manifest.inputs), reply_topics, wire_limits)
+    _watch(lanes, offsets, metrics)
+    return Worker(lanes, offsets, admission, schedule, predictors, metrics)
+
+
+def _watch(lanes: Lanes, offsets: dict[Lane, LaneOffsets], metrics: Metrics) -> None:
+    """Gauges are read by the probes' thread; each reads a length or an attribute."""
+    for queue in lanes:
+        _watch_lane(queue, offsets[queue.lane], metrics)
+
+
+def _watch_lane(queue: LaneQueue, offsets: LaneOffsets, metrics: Metrics) -> None:
+    lane = queue.lane
+    metrics.watch("fleet_lane_depth", lambda: len(queue), lane=lane)
+    metrics.watch("fleet_lane_capacity", lambda: queue.max_depth, lane=lane)
+    metrics.watch("fleet_in_flight", lambda: queue.in_flight, lane=lane)
+    metrics.watch("fleet_assigned_partitions", lambda: len(offsets.partitions), lane=lane)
+    metrics.watch("fleet_incomplete_offsets", lambda: offsets.incomplete, lane=lane)
+    metrics.watch("fleet_lag_records", lambda: offsets.lag, lane=lane)
+
+
+def make_replies(
+    settings: Settings, manifest: Manifest, worker: Worker, replies: AIOKafkaProducer, dead: AIOKafkaProducer
+) -> Replies:
+    """The reply step. Dead letters have a producer of their own, so that neither waits for the other's retries."""
+    version = str(manifest)
+    letters = DeadLetters(
+        Outbox(dead),
+        settings.names.dead,
+        settings.topics.dead_partitions,
+        settings.worker,
+        version,
+        settings.reply.timeout_s,
+    )
+    columns = ActionColumns(manifest.outputs, version, settings.worker)
+    encoder = Encoder(columns, [spec.name for spec in manifest.outputs], version, settings.worker)
+    return Replies(Outbox(replies), letters, encoder, worker.answered, settings.reply.timeout_s)
+
+
+def make_intake(
+    settings: Settings, lane: Lane, consumer: AIOKafkaConsumer, worker: Worker, on_revoked: OnRevoked, metrics: Metrics
+) -> Intake:
+    """Receive and commit of one lane."""
+    offsets, queue = worker.offsets[lane], worker.lanes[lane]
+    max_poll = getattr(settings.lanes, lane).max_poll
+    receive = Receive(consumer, queue, offsets, max_poll, worker.polled, on_revoked, worker.progress, metrics)
+    commit = Commit(lane, consumer, offsets, settings.commit.timeout_s, metrics)
+    return Intake(consumer, receive, commit)
+
+
+async def start_predictors(predictors: Sequence[Predictor]) -> Model:
+    """Load and warm up one after the other: side by side they would only share the same cores and disk."""
+    models = [await predictor.start() for predictor in predictors]
+    return models[0]

@@ -1,0 +1,210 @@
+"""A worker's life: load and warm up, connect, join, serve, drain, leave. The order matters:
+
+1. probes first, so that a supervisor sees a live process that is not ready yet;
+2. models before Kafka: a worker owns partitions only when it is warm, so no agent ever meets a cold start;
+3. topics and producers before the groups, so that the first state can be answered;
+4. on a signal: stop asking, answer what is held, commit, leave the groups, then stop the producers and the threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Literal, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from topics.kafka import assert_fast_records, make_consumer, make_producer, require_topics, start, stop
+from topics.names import LANES, Lane
+from workers.admit import ReplyTopics
+from workers.assembly import (
+    Intake,
+    check_fits,
+    make_intake,
+    make_predictors,
+    make_replies,
+    make_worker,
+    start_predictors,
+)
+from workers.errors import PredictorBroken
+from workers.health import Health, HealthServer, keep_beating
+from workers.logs import get_logger
+from workers.metrics import Metrics
+from workers.models.package import Manifest
+from workers.predictors.predictor import Predictor
+from workers.settings import Settings
+from workers.worker import Worker
+
+C = TypeVar("C", AIOKafkaConsumer, AIOKafkaProducer)
+
+log = get_logger(__name__)
+
+STOP_CLIENT_S = 3.0
+"""aiokafka's own `stop` can hang when the broker is away; leaving a group takes a few ms when it is not."""
+SETTLE_SHARE = 0.6
+"""Of the drain's time, for answering what is held; the rest is for the commit and for leaving."""
+
+
+async def run_worker(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. Raises `FleetError` where the process cannot start or go on."""
+    assert_fast_records()
+    metrics, health, signals = Metrics(max_batch=settings.batch.max_batch), Health(), Signals()
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(HealthServer(settings.http.host, settings.http.port, metrics, health))
+        log.info("starting", worker=settings.worker, fleet=settings.name, probes=server.url)
+        health.enter("warming")
+        predictors = make_predictors(settings, metrics)
+        stack.push_async_callback(_stop_predictors, predictors)
+        manifest = (await start_predictors(predictors)).manifest
+        check_fits(settings, manifest)
+        metrics.describe_worker(
+            fleet=settings.name, worker=settings.worker, model=manifest.name, model_version=manifest.version
+        )
+        health.enter("joining")
+        await Life(settings, manifest, predictors, metrics, health, signals).run()
+    log.info("stopped", worker=settings.worker)
+
+
+class Signals:
+    """SIGTERM or SIGINT once: drain. Twice: leave now."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received, number)
+
+    def _received(self, number: signal.Signals) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+        log.info("signal", signal=number.name, meaning="leave now" if self.hurry.is_set() else "drain")
+
+
+class Life:
+    """A warm worker from its connection to Kafka until it has left."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        manifest: Manifest,
+        predictors: Sequence[Predictor],
+        metrics: Metrics,
+        health: Health,
+        signals: Signals,
+    ) -> None:
+        self._settings = settings
+        self._manifest = manifest
+        self._predictors = predictors
+        self._metrics = metrics
+        self._health = health
+        self._signals = signals
+        self._intakes: dict[Lane, Intake] = {}
+
+    async def run(self) -> None:
+        """Connect, serve, drain."""
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            replies, dead = [await self._producer(stack, use) for use in ("replies", "dead")]
+            await require_topics(replies, [*settings.names.all_topics(), *settings.reply.topics])
+            worker = make_worker(
+                settings, self._manifest, self._predictors, await self._reply_topics(replies), self._metrics
+            )
+            worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead))
+            for lane in LANES:
+                await self._add_intake(stack, worker, lane)
+            await self._serve(worker)
+
+    async def _started(self, stack: AsyncExitStack, client: C) -> C:
+        await start(client, self._settings.kafka)
+        stack.push_async_callback(stop, client, STOP_CLIENT_S)
+        return client
+
+    async def _producer(self, stack: AsyncExitStack, use: str) -> AIOKafkaProducer:
+        settings = self._settings
+        client_id = f"{settings.worker}.{use}"
+        acks: Literal["all", 1] = "all" if settings.reply.acks == "all" else 1
+        return await self._started(stack, make_producer(settings.kafka, client_id=client_id, acks=acks))
+
+    async def _reply_topics(self, producer: AIOKafkaProducer) -> ReplyTopics:
+        topics = (self._settings.names.actions, *self._settings.reply.topics)
+        return ReplyTopics({topic: len(await producer.partitions_for(topic)) for topic in topics})
+
+    async def _add_intake(self, stack: AsyncExitStack, worker: Worker, lane: Lane) -> None:
+        settings = self._settings
+        # One client_id in all lanes: the Range assignor then gives a worker the same numbers everywhere.
+        consumer = make_consumer(settings.kafka, client_id=settings.worker, group_id=settings.names.group(lane))
+        await self._started(stack, consumer)
+
+        async def on_revoked(lane: Lane) -> None:
+            await self._hand_over(worker, lane)
+
+        self._intakes[lane] = make_intake(settings, lane, consumer, worker, on_revoked, self._metrics)
+        consumer.subscribe([settings.names.states(lane)], listener=self._intakes[lane].receive)
+
+    async def _serve(self, worker: Worker) -> None:
+        interval_s = self._settings.commit.interval_ms / 1000
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(keep_beating(self._health, self._metrics))]
+            running.append(group.create_task(worker.replies.run()))
+            running += [group.create_task(intake.commit.run(interval_s)) for intake in self._intakes.values()]
+            receiving = [
+                group.create_task(intake.receive.run(self._signals.stop)) for intake in self._intakes.values()
+            ]
+            running.append(group.create_task(self._watch_predictors(worker)))
+            await self._join()
+            await self._signals.stop.wait()
+            await self._drain(worker)
+            for task in (*running, *receiving):
+                task.cancel()
+
+    async def _watch_predictors(self, worker: Worker) -> None:
+        """Raises `PredictorBroken` when a predictor's thread ends by itself."""
+        broken: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        for predictor in self._predictors:
+            predictor.deliver(worker.predicted, lambda error: None if broken.done() else broken.set_result(error))
+        error = await broken
+        raise PredictorBroken(f"a predictor's thread ended: {type(error).__name__}: {error}") from error
+
+    async def _join(self) -> None:
+        """Ready when every lane has its partitions; a signal ends the wait."""
+        joins = [asyncio.ensure_future(intake.receive.joined.wait()) for intake in self._intakes.values()]
+        stopping = asyncio.ensure_future(self._signals.stop.wait())
+        everything: asyncio.Future[Any] = asyncio.gather(*joins)
+        await asyncio.wait([everything, stopping], return_when=asyncio.FIRST_COMPLETED)
+        everything.cancel()
+        stopping.cancel()
+        if not self._signals.stop.is_set():
+            self._health.enter("ready")
+            log.info("ready", worker=self._settings.worker, model=str(self._manifest))
+
+    async def _hand_over(self, worker: Worker, lane: Lane) -> None:
+        """A rebalance takes the lane's partitions: forget what is queued, finish what runs, commit."""
+        queued = worker.lanes[lane].hand_back()
+        finished = await worker.settled([lane], self._settings.drain.revoke_timeout_s, queued=False)
+        await self._intakes[lane].commit.commit()
+        log.info("revoked", lane=lane, handed_back=queued, finished=finished)
+
+    async def _drain(self, worker: Worker) -> None:
+        """Answer what is held within the bound, hand back the rest, commit."""
+        self._health.enter("draining")
+        log.info("draining", outstanding=worker.lanes.outstanding)
+        within_s = self._settings.drain.timeout_s * SETTLE_SHARE
+        settled = asyncio.ensure_future(worker.settled(LANES, within_s, queued=True))
+        hurry = asyncio.ensure_future(self._signals.hurry.wait())
+        await asyncio.wait([settled, hurry], return_when=asyncio.FIRST_COMPLETED)
+        settled.cancel()
+        hurry.cancel()
+        worker.stop_timer()
+        unanswered = worker.lanes.outstanding
+        await asyncio.gather(*(intake.commit.commit() for intake in self._intakes.values()))
+        log.info("drained", unanswered=unanswered)
+
+
+async def _stop_predictors(predictors: Sequence[Predictor]) -> None:
+    for predictor in predictors:
+        if not await predictor.stop(within_s=1.0):
+            log.warning("predictor_hangs", predictor=predictor.name)
+
+
