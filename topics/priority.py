@@ -1,7 +1,7 @@
 """Which lane a state takes when its agent's author names none: rules from fleet.toml, the first that matches.
 
-Takes what is known when a state is published, gives a lane. Pure; called by the agents' client, once per state. The
-rules read like this (all conditions of one `when` must hold; a list means "one of these"):
+Takes what is known when a state is published, gives a lane. Pure; called by the agents' client, once per
+state. The rules read like this (all conditions of one `when` must hold; a list means "one of these"):
 
     [priority]
     default = "normal"                              # what no rule matches

@@ -69,6 +69,10 @@ class LayeredSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
 
+    def __eq__(self, other: object) -> bool:
+        """Where a value came from does not make it another value."""
+        return isinstance(other, type(self)) and self.model_dump() == other.model_dump()
+
 
 S = TypeVar("S", bound=LayeredSettings)
 

@@ -14,8 +14,8 @@ from topics.settings import FleetSettings, TopicSettings
 
 _MINUTE_MS = 60_000
 # Kafka deletes whole closed segments, and by default closes one after 7 days or 1 GiB: a retention of 30
-# minutes would keep days. A quarter of the retention bounds what is kept too long; below a minute a broker would
-# be busy with rolling files.
+# minutes would keep days. A quarter of the retention bounds what is kept too long; below a minute a broker
+# would be busy with rolling files.
 SEGMENTS_PER_RETENTION = 4
 MIN_SEGMENT_MS = _MINUTE_MS
 MAX_SEGMENT_MS = 7 * 24 * 60 * _MINUTE_MS
