@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from topics.errors import DecodeError
 
 Headers = Sequence[tuple[str, bytes]]
+Echoed = list[tuple[str, bytes]]  # aiokafka's batches take nothing but a list
 
 CORRELATION_ID: Final = "kafka_correlationId"
 """Opaque bytes; the reply carries them untouched."""
@@ -33,7 +34,7 @@ class Routing:
 
     reply_topic: str | None = None
     reply_partition: int | None = None
-    echoed: Headers = ()
+    echoed: Echoed = field(default_factory=list)
     correlated: bool = False
     """Whether a correlation ID is among the echoed headers."""
 
@@ -41,9 +42,9 @@ class Routing:
 def read(headers: Headers) -> Routing:
     """The routing in a state's headers; `DecodeError` where one of ours is malformed. Unknown headers are ignored."""
     if len(headers) == 1 and headers[0][0] == CORRELATION_ID and headers[0][1] is not None:
-        return Routing(echoed=headers, correlated=True)
+        return Routing(echoed=list(headers), correlated=True)
     routing = Routing()
-    echoed: list[tuple[str, bytes]] = []
+    echoed: Echoed = []
     for name, value in headers:
         if value is None:
             continue

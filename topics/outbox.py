@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from topics.errors import FleetError
-from topics.headers import Headers
+from topics.headers import Echoed
 
 
 class SendFailed(FleetError):
@@ -33,7 +33,7 @@ class Outbox:
         """Partitions that have something to send."""
         return len(self._batches)
 
-    def add(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    def add(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Echoed) -> None:
         """Append one record to its partition's batch."""
         batches = self._batches.get((topic, partition))
         if batches is None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiokafka.structs import ConsumerRecord
 
-from topics.headers import Headers
+from topics.headers import Echoed
 from topics.names import Lane
 from topics.observations import Row
 from topics.records import Outcome
@@ -33,7 +33,7 @@ class Request:
     sent_us: int
     reply_topic: str
     reply_partition: int
-    headers: Headers = ()
+    headers: Echoed = field(default_factory=list)
     correlated: bool = False
     seq: int | None = None
     deadline_us: int = NEVER
