@@ -1,0 +1,1 @@
+"""The demo: real Gymnasium agents that get their decisions through Kafka."""

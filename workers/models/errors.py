@@ -1,0 +1,20 @@
+"""What is wrong with a model package, in one line for the person who made it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from topics.errors import FleetError
+
+
+class ModelError(FleetError):
+    """A model package cannot be served: it is unreadable, not what its manifest says, or gives other
+    answers."""
+
+    exit_code: ClassVar[int] = 4
+
+
+def one_line(error: BaseException, limit: int = 200) -> str:
+    """Type and first line of a foreign exception, cut to `limit` characters."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:limit].rstrip(": ")

@@ -1,0 +1,124 @@
+"""Reads a JSON object field by field, so that every mistake in a manifest names its place.
+
+Takes what `json` gave, gives plain Python values, raises `ModelError` with found, expected and where. Never
+guesses: a string is no number, and what nobody asked for is refused by `end()`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any
+
+from workers.models.errors import ModelError, one_line
+
+_MISSING: Any = object()
+_KINDS: dict[type, str] = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+class Fields:
+    """One JSON object whose fields are taken one after the other."""
+
+    def __init__(self, found: Any, where: str) -> None:
+        self._where = where
+        if not isinstance(found, dict):
+            raise ModelError(f"{where}: found {shown(found)}, expected an object")
+        self._left: dict[str, Any] = dict(found)
+        self._known: list[str] = []
+
+    def text(self, key: str, default: str = _MISSING) -> str:
+        value: str = self._take(key, str, default)
+        return value
+
+    def flag(self, key: str, default: bool = _MISSING) -> bool:
+        value: bool = self._take(key, bool, default)
+        return value
+
+    def whole(self, key: str, default: int = _MISSING) -> int:
+        value: int = self._take(key, int, default)
+        return value
+
+    def number(self, key: str, default: float = _MISSING) -> float:
+        return float(self._take(key, float, default))
+
+    def items(self, key: str, default: list[Any] = _MISSING) -> list[Any]:
+        value: list[Any] = self._take(key, list, default)
+        return value
+
+    def mapping(self, key: str, default: dict[str, Any] = _MISSING) -> dict[str, Any]:
+        value: dict[str, Any] = self._take(key, dict, default)
+        return value
+
+    def inner(self, key: str) -> Fields:
+        """The object under `key`, to be read field by field as well."""
+        return Fields(self.mapping(key), self.path(key))
+
+    def rest(self) -> dict[str, Any]:
+        """Everything not taken yet."""
+        return dict(self._left)
+
+    def path(self, key: str) -> str:
+        return f"{self._where}: {key}" if ":" not in self._where else f"{self._where}.{key}"
+
+    def wrong(self, key: str, found: Any, expected: str) -> ModelError:
+        """The error to raise when the value has the right type and is still not acceptable."""
+        return ModelError(f"{self.path(key)} is {shown(found)}, expected {expected}")
+
+    def end(self) -> None:
+        """Refuse every field nobody took."""
+        for key in self._left:
+            near = difflib.get_close_matches(key, self._known, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(self._known)}"
+            raise ModelError(f'{self._where}: unknown key "{key}"; {hint}')
+
+    def _take(self, key: str, kind: type, default: Any) -> Any:
+        self._known.append(key)
+        value = self._left.pop(key, default)
+        if value is _MISSING:
+            raise ModelError(f'{self._where}: "{key}" is missing, expected {_KINDS[kind]}')
+        if value is not default and not _is_a(value, kind):
+            raise self.wrong(key, value, _KINDS[kind])
+        return value
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is kind
+
+
+def shown(found: Any) -> str:
+    """`found` the way it stands in the file, shortened."""
+    text = json.dumps(found, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def parse_object(raw: bytes, where: str) -> Fields:
+    """The JSON object in `raw`; `ModelError` names line and column of a mistake and refuses keys given
+    twice."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        twice = {key for key in keys if keys.count(key) > 1}
+        if twice:
+            raise ModelError(f'{where}: key "{min(twice)}" is given twice; keep one')
+        return dict(pairs)
+
+    def no_constant(name: str) -> Any:
+        raise ModelError(f"{where}: {name} is not JSON; write a number")
+
+    try:
+        return Fields(json.loads(raw, object_pairs_hook=unique, parse_constant=no_constant), where)
+    except json.JSONDecodeError as error:
+        raise ModelError(
+            f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{where} is not readable JSON in UTF-8: {one_line(error)}") from error

@@ -1,0 +1,40 @@
+"""What the worker sees of a model, whatever runs underneath.
+
+The seam between the predictors (one thread, one batch at a time) and the backends. Holds no code of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from workers.models.package import Manifest
+
+Array = npt.NDArray[Any]
+OnBucket = Callable[[int], None]
+
+
+def no_report(rows: int) -> None:
+    """Nobody wants to hear about the bucket of `rows` rows."""
+
+
+class Model(Protocol):
+    """A policy on a device. Blocking and not thread-safe: one thread calls it, the predictor's own."""
+
+    manifest: Manifest
+    device: str
+
+    def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One forward pass over n rows, 1 ≤ n ≤ `manifest.buckets[-1]`.
+
+        Takes every input by name, [n, *shape] in its spec's dtype; gives every output by name, likewise,
+        C-contiguous and in memory of its own that no later call touches. Raises whatever the device raises;
+        never looks at values: whether they are finite is for the caller to check. A row's outputs do not
+        depend on its neighbours; on how exactly they do not depend on the bucket, see docs/models.md.
+        """
+
+    def warm_up(self, on_bucket: OnBucket = no_report) -> None:
+        """Bind the calling thread (`threads`) and run every bucket a few times, smallest first;
+        `on_bucket(rows)` after each. Call it once, from the thread that will call `predict`."""
