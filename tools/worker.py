@@ -15,7 +15,9 @@ from workers.settings import Settings
 
 
 def command(
-    config: Annotated[Path | None, typer.Option(help="Settings file; default $FLEET_CONFIG, else ./fleet.toml.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file; default $FLEET_CONFIG, else ./fleet.toml.")
+    ] = None,
     fleet: Annotated[str | None, typer.Option(help="Name of the fleet, the prefix of its topics.")] = None,
     model: Annotated[Path | None, typer.Option(help="Directory of the model package to serve.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of this worker; default host name and process ID.")] = None,
@@ -46,7 +48,9 @@ def command(
 
 def run(settings: Settings) -> None:
     """Run one worker in this process; raises the one `FleetError` that ended it, if any."""
-    from workers.lifecycle import run_worker  # torch takes a second to import: not before the settings are right
+    from workers.lifecycle import (
+        run_worker,
+    )  # torch takes a second to import: not before the settings are right
 
     try:
         asyncio.run(run_worker(settings))

@@ -127,7 +127,6 @@ class ActionColumns:
         return columns[0] if len(columns) == 1 else [b"".join(parts) for parts in zip(*columns, strict=True)]
 
 
-
 def pack_seq(seq: int) -> bytes:
     """A step counter's bytes."""
     return bytes(_pack(seq))

@@ -92,14 +92,11 @@ def _finding(address: str, err: Exception, options: Mapping[str, Any]) -> Findin
                 "check kafka.sasl_username and kafka.sasl_password",
             )
         case IllegalSaslStateError():
-            return Finding(
-                8, f"the broker at {address} has no SASL: check kafka.security_protocol={protocol}"
-            )
+            return Finding(8, f"the broker at {address} has no SASL: check kafka.security_protocol={protocol}")
         case ssl.SSLCertVerificationError():
             return Finding(
                 8,
-                f"the certificate of the broker at {address} is not trusted ({err.verify_message}): "
-                "check kafka.ssl_cafile",
+                f"the certificate of the broker at {address} is not trusted ({_reason(err)}): check kafka.ssl_cafile",
             )
         case ssl.SSLError():
             return Finding(7, f"TLS with the broker at {address} fails ({_reason(err)}): {_check(protocol)}")
@@ -127,4 +124,7 @@ def _reason(err: Exception) -> str:
         return "timed out"
     if isinstance(err, ConnectionRefusedError):
         return "connection refused"
-    return str(getattr(err, "reason", None) or getattr(err, "strerror", None) or err or type(err).__name__)
+    for name in ("verify_message", "reason", "strerror"):
+        if said := getattr(err, name, None):
+            return str(said)
+    return str(err) or type(err).__name__

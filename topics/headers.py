@@ -48,7 +48,7 @@ def read(headers: Headers) -> Routing:
     for name, value in headers:
         if value is None:
             continue
-        if name == CORRELATION_ID or name == TRACEPARENT:
+        if name in (CORRELATION_ID, TRACEPARENT):
             echoed.append((name, value))
         elif name == REPLY_TOPIC:
             routing.reply_topic = _topic(value)

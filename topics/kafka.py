@@ -227,9 +227,7 @@ async def _reach_a_broker(network: Any) -> None:
 
 async def _translated(err: Exception, kafka: KafkaSettings) -> FleetError:
     if isinstance(err, UnknownTopicOrPartitionError):
-        return TopicMissing(
-            f"a topic is missing on {kafka.bootstrap_servers}: create it with `fleet topics apply`"
-        )
+        return TopicMissing(f"a topic is missing on {kafka.bootstrap_servers}: create it with `fleet topics apply`")
     return BrokerUnavailable(await why_unreachable(client_options(kafka), within_s=DIAGNOSIS_S))
 
 

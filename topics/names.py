@@ -33,8 +33,7 @@ class FleetNames:
     def __post_init__(self) -> None:
         if not _LEGAL_NAME.fullmatch(self.fleet) or self.fleet in (".", ".."):
             raise SettingsError(
-                f"fleet name {self.fleet!r} cannot be a Kafka topic prefix: "
-                "use letters, digits, '.', '_' and '-' only"
+                f"fleet name {self.fleet!r} cannot be a Kafka topic prefix: use letters, digits, '.', '_' and '-' only"
             )
         if len(self.fleet) > MAX_FLEET_NAME_CHARACTERS:
             raise SettingsError(

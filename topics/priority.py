@@ -70,9 +70,7 @@ def matches(when: PriorityWhen, facts: Facts) -> bool:
     )
 
 
-def _attributes_match(
-    wanted: Mapping[str, Plain | tuple[Plain, ...]], attributes: Mapping[str, Plain]
-) -> bool:
+def _attributes_match(wanted: Mapping[str, Plain | tuple[Plain, ...]], attributes: Mapping[str, Plain]) -> bool:
     return all(name in attributes and _is_one_of(attributes[name], value) for name, value in wanted.items())
 
 

@@ -72,18 +72,14 @@ async def read_cluster(admin: AIOKafkaAdminClient, names: Iterable[str]) -> dict
             replication_factor=min(len(partition["replicas"]) for partition in listed[name]),
             configs={entry[0]: entry[1] for entry in configs[name]},
             own_configs={
-                entry[0]: entry[1]
-                for entry in configs[name]
-                if entry[3] == _SET_ON_TOPIC and entry[1] is not None
+                entry[0]: entry[1] for entry in configs[name] if entry[3] == _SET_ON_TOPIC and entry[1] is not None
             },
         )
         for name in there
     }
 
 
-async def apply(
-    admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], *, allow_remap: bool = False
-) -> Applied:
+async def apply(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], *, allow_remap: bool = False) -> Applied:
     """Do what may be done.
 
     Growing a topic whose partitions agents' keys pick is done with `allow_remap` only.

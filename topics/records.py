@@ -53,7 +53,7 @@ class Origin:
 class Action:
     """The terminal answer to one state.
 
-    `action` is one step, or a chunk of steps `[horizon, …]`; None for outcomes other than `action`, which carry a `reason`.
+    `action` is one step, or a chunk of steps `[horizon, …]`; None for other outcomes, which carry a `reason`.
     `seq` echoes the state's; None where the state could not be read.
     """
 

@@ -65,7 +65,12 @@ class LayeredSettings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
 
@@ -77,9 +82,7 @@ class LayeredSettings(BaseSettings):
 S = TypeVar("S", bound=LayeredSettings)
 
 
-def load_settings(
-    cls: type[S], *, config: Path | None = None, overrides: Mapping[str, Any] | None = None
-) -> S:
+def load_settings(cls: type[S], *, config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> S:
     """Settings of class `cls` from flags, environment, file and defaults, in falling order of precedence.
 
     `config` is the file to read; without it $FLEET_CONFIG, else ./fleet.toml if there is one. `overrides` is
@@ -116,10 +119,7 @@ class Shown(NamedTuple):
 def describe(settings: LayeredSettings) -> list[Shown]:
     """Every setting with its value (secrets masked) and its source, in the order of the classes."""
     dumped = settings.model_dump(mode="json")
-    return [
-        Shown(".".join(path), value, source_of(path, settings._sources))
-        for path, value in _leaves(dumped, ())
-    ]
+    return [Shown(".".join(path), value, source_of(path, settings._sources)) for path, value in _leaves(dumped, ())]
 
 
 def _file(config: Path | None) -> Layer:
@@ -187,9 +187,7 @@ def _flags(overrides: Mapping[str, Any]) -> Layer:
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    cleaned = {
-        key: _without_none(value) if isinstance(value, Mapping) else value for key, value in values.items()
-    }
+    cleaned = {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     return {key: value for key, value in cleaned.items() if value is not None and value != {}}
 
 

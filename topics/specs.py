@@ -62,9 +62,7 @@ def _dead(topics: TopicSettings, name: str) -> TopicSpec:
         name=name,
         partitions=topics.dead_partitions,
         replication_factor=topics.replication_factor,
-        configs=_configs(
-            topics, topics.dead_retention_ms, topics.max_message_bytes + DEAD_LETTER_OVERHEAD_BYTES
-        ),
+        configs=_configs(topics, topics.dead_retention_ms, topics.max_message_bytes + DEAD_LETTER_OVERHEAD_BYTES),
         keyed=False,
     )
 

@@ -28,10 +28,11 @@ TENSOR_EXT: Final = 1
 MAX_RANK: Final = 8
 """Axes of a tensor: video is [time, camera, height, width, channel], so 8 leaves room."""
 
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    name: np.dtype(name)
-    for name in ("float32 float64 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool").split()
-} | {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
+_FLOATS = ("float32", "float64", "float16")
+_INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES: Final[dict[str, np.dtype[Any]]] = {name: np.dtype(name) for name in (*_FLOATS, *_INTS, "bool")} | {
+    "bfloat16": np.dtype(ml_dtypes.bfloat16)
+}
 """Every dtype a tensor may have; all little-endian on the wire."""
 
 
@@ -124,9 +125,7 @@ def _read_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     match found:
         case [str(name), list(shape)] if name in DTYPES and all(type(n) is int and n >= 0 for n in shape):
             return DTYPES[name], tuple(shape), unpacker.tell()
-    raise DecodeError(
-        f"tensor header {found!r:.60} is not [dtype, shape] with a dtype of {', '.join(sorted(DTYPES))}"
-    )
+    raise DecodeError(f"tensor header {found!r:.60} is not [dtype, shape] with a dtype of {', '.join(sorted(DTYPES))}")
 
 
 def view(data: bytes | memoryview, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -194,15 +193,11 @@ def _array_in(found: Mapping[Any, Any], spec: TensorSpec) -> Array:
 
 def _from_lists(found: Any, spec: TensorSpec) -> Array:
     if not isinstance(found, int | float | Sequence) or isinstance(found, str | bytes):
-        raise InputError(
-            f"{spec.name} is a {type(found).__name__}, expected a tensor, numbers or lists of numbers"
-        )
+        raise InputError(f"{spec.name} is a {type(found).__name__}, expected a tensor, numbers or lists of numbers")
     try:
         array = np.asarray(found)
     except ValueError as error:  # ragged or deeper than numpy's 64 axes
-        raise InputError(
-            f"{spec.name} is not a regular list of numbers, expected shape {list(spec.shape)}"
-        ) from error
+        raise InputError(f"{spec.name} is not a regular list of numbers, expected shape {list(spec.shape)}") from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{spec.name} holds something other than numbers, expected {spec}")
     return array

@@ -44,9 +44,7 @@ ExtHook = Callable[[int, bytes], Any]
 def read_ext(code: int, data: bytes) -> Any:
     """The extension hook: tensors become read-only array views, any other extension is refused."""
     if code != tensors.TENSOR_EXT:
-        raise DecodeError(
-            f"MessagePack extension type {code} is unknown: tensors are type {tensors.TENSOR_EXT}"
-        )
+        raise DecodeError(f"MessagePack extension type {code} is unknown: tensors are type {tensors.TENSOR_EXT}")
     return tensors.from_ext(data)
 
 
@@ -64,14 +62,10 @@ def unpack(value: bytes, limits: Limits = DEFAULT_LIMITS, ext_hook: ExtHook = re
         )
     except DecodeError:
         raise
-    except (
-        Exception
-    ) as error:  # msgpack raises ValueError, its subclasses, TypeError, RecursionError, MemoryError
+    except Exception as error:  # msgpack raises ValueError, its subclasses, TypeError, RecursionError, MemoryError
         raise DecodeError(f"not MessagePack within the limits: {_first_line(error)}") from error
     if type(fields) is not dict:
-        raise DecodeError(
-            f"record is a MessagePack {type(fields).__name__}, expected a map with v and observation"
-        )
+        raise DecodeError(f"record is a MessagePack {type(fields).__name__}, expected a map with v and observation")
     if fields.get("v") != VERSION:
         raise DecodeError(f"record has wire version {fields.get('v')!r:.20}, this fleet reads v: {VERSION}")
     return fields
@@ -93,9 +87,7 @@ def check_depth(value: Any, limit: int) -> None:
 
 def _children(parent: Any) -> list[Any]:
     children = parent.values() if type(parent) is dict else parent
-    return (
-        [child for child in children if type(child) in (list, dict)] if type(parent) in (list, dict) else []
-    )
+    return [child for child in children if type(child) in (list, dict)] if type(parent) in (list, dict) else []
 
 
 def encode_state(state: State) -> bytes:
@@ -117,9 +109,7 @@ def _pack(fields: dict[str, Any]) -> bytes:
 def _pack_array(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return tensors.to_ext(np.asarray(value))
-    raise TypeError(
-        f"{type(value).__name__} cannot travel in a record: use numbers, strings, lists, maps or arrays"
-    )
+    raise TypeError(f"{type(value).__name__} cannot travel in a record: use numbers, strings, lists, maps or arrays")
 
 
 def decode_state(value: bytes, limits: Limits = DEFAULT_LIMITS, ext_hook: ExtHook = read_ext) -> State:

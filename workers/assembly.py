@@ -72,7 +72,11 @@ def check_fits(settings: Settings, manifest: Manifest) -> None:
 
 
 def make_worker(
-    settings: Settings, manifest: Manifest, predictors: Sequence[Predictor], reply_topics: ReplyTopics, metrics: Metrics
+    settings: Settings,
+    manifest: Manifest,
+    predictors: Sequence[Predictor],
+    reply_topics: ReplyTopics,
+    metrics: Metrics,
 ) -> Worker:
     """The steps up to prediction; `make_replies` adds the rest."""
     lanes = Lanes(settings.max_depths())
@@ -125,7 +129,12 @@ def make_replies(
 
 
 def make_intake(
-    settings: Settings, lane: Lane, consumer: AIOKafkaConsumer, worker: Worker, on_revoked: OnRevoked, metrics: Metrics
+    settings: Settings,
+    lane: Lane,
+    consumer: AIOKafkaConsumer,
+    worker: Worker,
+    on_revoked: OnRevoked,
+    metrics: Metrics,
 ) -> Intake:
     """Receive and commit of one lane."""
     offsets, queue = worker.offsets[lane], worker.lanes[lane]

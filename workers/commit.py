@@ -1,7 +1,7 @@
 """Step 7, commit: tell Kafka how far each partition is finished. Off the path of records.
 
-Only offsets of owned partitions, only the contiguous finished prefix (`workers.offsets`), every few hundred ms, once more
-on revoke and on drain, one commit at a time per lane and never longer than its time-out.
+Only offsets of owned partitions, only the contiguous finished prefix (`workers.offsets`), every few hundred ms, once
+more on revoke and on drain, one commit at a time per lane and never longer than its time-out.
 """
 
 from __future__ import annotations

@@ -202,9 +202,7 @@ class HealthServer:
             **self._health.describe(now_s),
             "metrics": summary(self._metrics.snapshot(now_s)),
         }
-        return Page(
-            status, json.dumps(detail, indent=1).encode() + b"\n", {"Content-Type": "application/json"}
-        )
+        return Page(status, json.dumps(detail, indent=1).encode() + b"\n", {"Content-Type": "application/json"})
 
     def _scrape(self, ask: Ask) -> Page:
         # prometheus-client's own application knows the text formats, OpenMetrics, gzip and name[] filters.

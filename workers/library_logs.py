@@ -8,6 +8,7 @@ by one, what is expected is left out, and the same complaint is said once in ten
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -15,9 +16,7 @@ from structlog.typing import FilteringBoundLogger
 REPEAT_AFTER_S: Final = 10.0
 """A person reads a line every ten seconds; aiokafka writes ten a second while a broker is away."""
 
-_COMPLAINTS_KEPT: Final = (
-    256  # aiokafka has about 90 texts; beyond this something formats its own, and we start afresh
-)
+_COMPLAINTS_KEPT: Final = 256  # aiokafka has about 90 texts; beyond this something formats its own, and we start afresh
 _TEXT_LIMIT: Final = 500  # characters; an assignment of many partitions fills a screen
 
 _EXPECTED: Final = (
@@ -38,6 +37,8 @@ class LibraryLogs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record, one event, one line; never raises into the library."""
+        if sys.is_finalizing():
+            return  # clients that complain in __del__: modules are gone, nothing can be formatted any more
         try:
             self._route(record)
         except Exception:  # as every handler of the standard library does
@@ -67,9 +68,7 @@ class LibraryLogs(logging.Handler):
             self._said_s.clear()
         self._said_s[complaint] = record.created
         unsaid = self._unsaid.pop(complaint, 0)
-        self._say(
-            logging.WARNING, record, "kafka_library", text=text, **({"unsaid": unsaid} if unsaid else {})
-        )
+        self._say(logging.WARNING, record, "kafka_library", text=text, **({"unsaid": unsaid} if unsaid else {}))
 
     def _say(self, level: int, record: logging.LogRecord, event: str, **fields: object) -> None:
         if record.exc_info:

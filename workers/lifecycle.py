@@ -149,9 +149,7 @@ class Life:
             running = [group.create_task(keep_beating(self._health, self._metrics))]
             running.append(group.create_task(worker.replies.run()))
             running += [group.create_task(intake.commit.run(interval_s)) for intake in self._intakes.values()]
-            receiving = [
-                group.create_task(intake.receive.run(self._signals.stop)) for intake in self._intakes.values()
-            ]
+            receiving = [group.create_task(intake.receive.run(self._signals.stop)) for intake in self._intakes.values()]
             running.append(group.create_task(self._watch_predictors(worker)))
             await self._join()
             await self._signals.stop.wait()
@@ -206,5 +204,3 @@ async def _stop_predictors(predictors: Sequence[Predictor]) -> None:
     for predictor in predictors:
         if not await predictor.stop(within_s=1.0):
             log.warning("predictor_hangs", predictor=predictor.name)
-
-

@@ -144,8 +144,7 @@ def _as_json(fields: Mapping[str, str]) -> list[Processor]:
 
 def _json(event: Event, **_: object) -> str:
     strict = {
-        name: str(value) if isinstance(value, float) and not isfinite(value) else value
-        for name, value in event.items()
+        name: str(value) if isinstance(value, float) and not isfinite(value) else value for name, value in event.items()
     }
     return json.dumps(strict, default=str)
 

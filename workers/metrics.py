@@ -86,13 +86,9 @@ class Metrics:
         self._bytes = add(Counters("fleet_received_bytes_total", "Bytes of received keys and values.", lane))
         self._admitted = add(Counters("fleet_admitted_total", "Requests let into a lane.", lane))
         self._waits = add(
-            Histograms(
-                "fleet_queue_wait_seconds", "From admission until its batch left.", SECONDS_BOUNDS, lane
-            )
+            Histograms("fleet_queue_wait_seconds", "From admission until its batch left.", SECONDS_BOUNDS, lane)
         )
-        self._replies = add(
-            Counters("fleet_replies_total", "Acknowledged terminal answers.", ("lane", "outcome"))
-        )
+        self._replies = add(Counters("fleet_replies_total", "Acknowledged terminal answers.", ("lane", "outcome")))
         self._end_to_end = add(
             Histograms(
                 "fleet_end_to_end_seconds",
@@ -101,9 +97,7 @@ class Metrics:
                 ("lane", "outcome"),
             )
         )
-        self._stages = add(
-            Histograms("fleet_stage_seconds", "Time of one call of a step.", SECONDS_BOUNDS, ("stage",))
-        )
+        self._stages = add(Histograms("fleet_stage_seconds", "Time of one call of a step.", SECONDS_BOUNDS, ("stage",)))
         self._stage_records = add(
             Counters("fleet_stage_records_total", "Records that went through a step.", ("stage",))
         )
@@ -113,9 +107,7 @@ class Metrics:
         self._batch_seconds = add(
             Histograms("fleet_batch_seconds", "One batch on a predictor.", SECONDS_BOUNDS, predictor)
         )
-        self._batch_size = add(
-            Histograms("fleet_batch_size", "Requests in a batch.", BATCH_SIZE_BOUNDS, predictor)
-        )
+        self._batch_size = add(Histograms("fleet_batch_size", "Requests in a batch.", BATCH_SIZE_BOUNDS, predictor))
         self._batch_fill = add(
             Histograms("fleet_batch_fill_ratio", "Requests in a batch / max_batch.", FILL_BOUNDS, predictor)
         )
@@ -123,27 +115,17 @@ class Metrics:
             Counters("fleet_batch_padding_rows_total", "Rows added to reach a batch bucket.", predictor)
         )
         self._batch_failures = add(Counters("fleet_batch_failures_total", "Batches that raised.", predictor))
-        self._busy_seconds = add(
-            Counters("fleet_predictor_busy_seconds_total", "Time that batches took.", predictor)
-        )
+        self._busy_seconds = add(Counters("fleet_predictor_busy_seconds_total", "Time that batches took.", predictor))
         self._busy_fraction = add(
             Gauges("fleet_predictor_busy_fraction", "Busy share of the last 10 s, 0-1.", predictor)
         )
 
     def _declare_kafka(self) -> None:
         add, lane = self._add, ("lane",)
-        self._commits = add(
-            Histograms("fleet_commit_seconds", "One acknowledged commit.", SECONDS_BOUNDS, lane)
-        )
-        self._commit_failures = add(
-            Counters("fleet_commit_failures_total", "Commits that failed or timed out.", lane)
-        )
-        self._rebalances = add(
-            Counters("fleet_rebalances_total", "Assignments and revocations.", ("kind", "lane"))
-        )
-        self._dead_letters = add(
-            Counters("fleet_dead_letters_total", "Acknowledged dead letters.", ("reason",))
-        )
+        self._commits = add(Histograms("fleet_commit_seconds", "One acknowledged commit.", SECONDS_BOUNDS, lane))
+        self._commit_failures = add(Counters("fleet_commit_failures_total", "Commits that failed or timed out.", lane))
+        self._rebalances = add(Counters("fleet_rebalances_total", "Assignments and revocations.", ("kind", "lane")))
+        self._dead_letters = add(Counters("fleet_dead_letters_total", "Acknowledged dead letters.", ("reason",)))
         add(Gauges("fleet_assigned_partitions", "Partitions that this worker owns.", lane))
         add(Gauges("fleet_incomplete_offsets", "Offsets received and not yet committable.", lane))
         add(Gauges("fleet_lag_records", "End of the owned partitions minus what is committed.", lane))
@@ -154,9 +136,7 @@ class Metrics:
         add(Gauges("fleet_lane_capacity", "Requests that fit into a lane.", lane))
         add(Gauges("fleet_in_flight", "Requests with a predictor or whose answer is not acknowledged.", lane))
         self._loop_lag = add(
-            Histograms(
-                "fleet_event_loop_lag_seconds", "How late the event loop ran its beat.", SECONDS_BOUNDS
-            )
+            Histograms("fleet_event_loop_lag_seconds", "How late the event loop ran its beat.", SECONDS_BOUNDS)
         )
         add(Gauges("fleet_ready", "1 while /readyz says so, else 0."))
         info_labels = ("fleet", "model", "model_version", "worker")
@@ -283,17 +263,9 @@ class Metrics:
         found = self._families.values()
         return Snapshot(
             now_s,
-            {
-                f.name: {labels: c.read() for labels, c in f.series()}
-                for f in found
-                if isinstance(f, Counters)
-            },
+            {f.name: {labels: c.read() for labels, c in f.series()} for f in found if isinstance(f, Counters)},
             {f.name: dict(f.values()) for f in found if isinstance(f, Gauges)},
-            {
-                f.name: {labels: h.read() for labels, h in f.series()}
-                for f in found
-                if isinstance(f, Histograms)
-            },
+            {f.name: {labels: h.read() for labels, h in f.series()} for f in found if isinstance(f, Histograms)},
         )
 
 

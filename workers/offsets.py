@@ -113,7 +113,9 @@ class LaneOffsets:
     def measure_lag(self, ends: dict[int, int]) -> None:
         """`ends`: partition → offset behind its last record, where known."""
         owned = self._owned
-        self._lag = sum(max(0, end - owned[partition].position(end)) for partition, end in ends.items() if partition in owned)
+        self._lag = sum(
+            max(0, end - owned[partition].position(end)) for partition, end in ends.items() if partition in owned
+        )
 
     def committable(self) -> dict[int, int]:
         """partition → offset to commit, for the partitions that moved."""
@@ -127,4 +129,5 @@ class LaneOffsets:
                 self._owned[partition].committed(offset)
 
     def __repr__(self) -> str:
-        return f"<LaneOffsets {self.topic} epoch {self.epoch} partitions {self.partitions} incomplete {self.incomplete}>"
+        owned = f"partitions {self.partitions} incomplete {self.incomplete}"
+        return f"<LaneOffsets {self.topic} epoch {self.epoch} {owned}>"

@@ -84,9 +84,7 @@ def _listen(host: str, port: int, pages: Mapping[str, Callable[[Ask], Page]]) ->
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = (
-        2 * CLIENTS_AT_ONCE
-    )  # connections that wait to be accepted; beyond it the kernel delays them
+    request_queue_size = 2 * CLIENTS_AT_ONCE  # connections that wait to be accepted; beyond it the kernel delays them
 
     def __init__(self, family: int, address: Any, pages: Mapping[str, Callable[[Ask], Page]]) -> None:
         self.address_family = family

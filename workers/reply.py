@@ -64,8 +64,9 @@ class Replies:
             self._wake.clear()
             predicted, self._predicted = self._predicted, []
             refusals, self._refusals = self._refusals, []
-            await self._dead_letters.write(refusals)
-            self._encode(predicted, refusals)
+            ours = [refusal for refusal in refusals if not refusal.request.offsets.revoked]
+            await self._dead_letters.write(ours)
+            self._encode(predicted, ours)
             await self._outbox.flush(self._within_s)
             self._on_answered(predicted, refusals)
 
@@ -89,7 +90,7 @@ class Encoder:
         self._worker = worker
 
     def actions(self, ran: Predicted) -> list[tuple[Request, bytes]]:
-        """The rows of a batch that have an action, with their bytes."""
+        """The rows of a batch that have an action and still are ours to answer, with their bytes."""
         requests = ran.batch.requests
         waits_us = [ran.started_us - request.received_us for request in requests]
         values = self._columns.encode(
@@ -102,7 +103,11 @@ class Encoder:
         for row, request in enumerate(requests):
             if request.plain or not request.correlated:
                 values[row] = self._single(ran, row, waits_us[row])
-        return [pair for row, pair in enumerate(zip(requests, values, strict=True)) if row not in ran.faults]
+        return [
+            (request, value)
+            for row, (request, value) in enumerate(zip(requests, values, strict=True))
+            if not request.offsets.revoked and row not in ran.faults
+        ]
 
     def _single(self, ran: Predicted, row: int, wait_us: int) -> bytes:
         """For agents that speak plain numbers, or that sent no correlation ID and need the state's origin."""

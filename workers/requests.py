@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Refusal:
-    """A request that ends without an action. `dead` is the label under which it becomes a dead letter, None for none."""
+    """A request that ends without an action; `dead` is its dead letter's reason, None where there is no letter."""
 
     request: Request
     outcome: Outcome
@@ -83,5 +83,3 @@ class Predicted:
     started_us: int
     ended_us: int
     faults: dict[int, Fault] = field(default_factory=dict)
-
-

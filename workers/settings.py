@@ -150,4 +150,8 @@ class Settings(FleetSettings):
 
     def max_depths(self) -> dict[Lane, int]:
         """Bound of each lane."""
-        return {"high": self.lanes.high.max_depth, "normal": self.lanes.normal.max_depth, "low": self.lanes.low.max_depth}
+        return {
+            "high": self.lanes.high.max_depth,
+            "normal": self.lanes.normal.max_depth,
+            "low": self.lanes.low.max_depth,
+        }

@@ -86,8 +86,7 @@ class Snapshot:
         }
         distributions = {
             name: {
-                labels: _minus(now, earlier.distributions.get(name, {}).get(labels))
-                for labels, now in series.items()
+                labels: _minus(now, earlier.distributions.get(name, {}).get(labels)) for labels, now in series.items()
             }
             for name, series in self.distributions.items()
         }
@@ -103,9 +102,7 @@ class Snapshot:
 
     def distribution(self, name: str, label: str | None = None) -> Distribution:
         """A histogram summed over its series, or over those that have `label` among their values."""
-        found = [
-            d for labels, d in self.distributions.get(name, {}).items() if label is None or label in labels
-        ]
+        found = [d for labels, d in self.distributions.get(name, {}).items() if label is None or label in labels]
         return sum(found[1:], found[0]) if found else Distribution((), np.zeros(1, np.int64), 0.0)
 
     def label_values(self, counter: str) -> list[str]:

@@ -21,9 +21,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
             predictor: _predictor(snapshot, predictor)
             for predictor in snapshot.label_values("fleet_predictor_busy_seconds_total")
         },
-        "stages": {
-            stage: _stage(snapshot, stage) for stage in snapshot.label_values("fleet_stage_records_total")
-        },
+        "stages": {stage: _stage(snapshot, stage) for stage in snapshot.label_values("fleet_stage_records_total")},
         "dead_letters": int(snapshot.count("fleet_dead_letters_total")),
         "commit_failures": int(snapshot.count("fleet_commit_failures_total")),
         "rebalances": int(snapshot.count("fleet_rebalances_total", "assigned")),

@@ -16,7 +16,11 @@ from topics.tensors import TensorSpec
 from topics.wire import encode_action, encode_state
 
 
-@given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=4)), st.integers(0, 2**40), st.none() | st.just("k"))
+@given(
+    hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=4)),
+    st.integers(0, 2**40),
+    st.none() | st.just("k"),
+)
 def test_states_of_one_call_have_the_bytes_of_single_ones(rows: Any, first: int, kind: str | None) -> None:
     """For every shape, each row's bytes equal `encode_state` of that row."""
     shared = State(None, sent_us=5, deadline_us=6, kind=kind, options={"a": 1})

@@ -93,9 +93,7 @@ def test_trouble_makes_not_ready_until_it_is_over() -> None:
     health.trouble("receive high", "no broker at 127.0.0.1:9092")
     health.trouble("reply", "not acknowledged for 30 s")
     assert health.livez(0.0).ok
-    assert health.readyz(0.0).reason == (
-        "receive high: no broker at 127.0.0.1:9092; reply: not acknowledged for 30 s"
-    )
+    assert health.readyz(0.0).reason == ("receive high: no broker at 127.0.0.1:9092; reply: not acknowledged for 30 s")
     health.recovered("reply")
     health.recovered("receive high")
     health.recovered("never in trouble")

@@ -122,9 +122,7 @@ def test_a_logger_made_before_follows_a_later_configuration() -> None:
 def test_what_comes_from_outside_cannot_forge_a_line() -> None:
     """An agent's ID with line breaks and terminal codes stays inside its own quoted field."""
     stream = configured("text")
-    get_logger("workers.admit").warning(
-        "rejected", agent="a\n12:00:00 [info] fine\x1b[2J", reason=ValueError("x\ny")
-    )
+    get_logger("workers.admit").warning("rejected", agent="a\n12:00:00 [info] fine\x1b[2J", reason=ValueError("x\ny"))
     assert len(stream.getvalue().splitlines()) == 1
     assert "\x1b" not in stream.getvalue()
 

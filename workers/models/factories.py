@@ -40,9 +40,7 @@ def find_factory(name: str, allowed: Sequence[str]) -> Factory:
     try:
         found = getattr(importlib.import_module(module_name), attribute, None)
     except Exception as error:  # a user's module may raise anything when imported
-        raise ModelError(
-            f'factory "{name}" cannot be imported: {one_line(error)}; install it here'
-        ) from error
+        raise ModelError(f'factory "{name}" cannot be imported: {one_line(error)}; install it here') from error
     if not callable(found):
         raise ModelError(f'factory "{name}": {module_name} has no function {attribute}')
     factory: Factory = found
@@ -63,9 +61,7 @@ def build(manifest: Manifest, allowed: Sequence[str]) -> nn.Module:
     except ModelError:
         raise
     except Exception as error:  # a user's factory may raise anything
-        raise ModelError(
-            f'factory "{name}" failed: {one_line(error)}; arguments {dict(arguments)}'
-        ) from error
+        raise ModelError(f'factory "{name}" failed: {one_line(error)}; arguments {dict(arguments)}') from error
     if not isinstance(module, nn.Module):
         raise ModelError(f'factory "{name}" gave a {type(module).__name__}, expected a torch.nn.Module')
     return module

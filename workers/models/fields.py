@@ -115,10 +115,8 @@ def parse_object(raw: bytes, where: str) -> Fields:
         raise ModelError(f"{where}: {name} is not JSON; write a number")
 
     try:
-        return Fields(json.loads(raw, object_pairs_hook=unique, parse_constant=no_constant), where)
+        return Fields(json.loads(raw.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant), where)
     except json.JSONDecodeError as error:
-        raise ModelError(
-            f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from error
+        raise ModelError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{where} is not readable JSON in UTF-8: {one_line(error)}") from error

@@ -58,18 +58,14 @@ def read_golden(path: Path, manifest: Manifest, name: str, sha256: str) -> Golde
     try:
         arrays = {name: _array(found) for name, found in _tensors(data)}
     except (safetensors.SafetensorError, KeyError) as error:
-        raise ModelError(
-            f"{where} is not a safetensors file: {one_line(error)}; copy the file again"
-        ) from error
+        raise ModelError(f"{where} is not a safetensors file: {one_line(error)}; copy the file again") from error
     inputs = {spec.name: _column(arrays, "inputs", spec, where) for spec in manifest.inputs}
     outputs = {spec.name: _column(arrays, "outputs", spec, where) for spec in manifest.outputs}
     if arrays:
         raise ModelError(f"{where}: {min(arrays)} belongs to no input or output of {manifest}; remove it")
     counts = {len(column) for column in (*inputs.values(), *outputs.values())}
     if len(counts) > 1 or not min(counts):
-        raise ModelError(
-            f"{where} has {sorted(counts)} rows, expected as many in every tensor, and at least 1"
-        )
+        raise ModelError(f"{where} has {sorted(counts)} rows, expected as many in every tensor, and at least 1")
     return Golden(inputs, outputs)
 
 
@@ -86,9 +82,7 @@ def _array(found: Mapping[str, Any]) -> Array:
 def _column(arrays: dict[str, Array], side: str, spec: TensorSpec, where: str) -> Array:
     column = arrays.pop(f"{side}.{spec.name}", None)
     if column is None:
-        raise ModelError(
-            f"{where}: {side}.{spec.name} is missing, expected {spec.dtype} {['pairs', *spec.shape]}"
-        )
+        raise ModelError(f"{where}: {side}.{spec.name} is missing, expected {spec.dtype} {['pairs', *spec.shape]}")
     if column.dtype != spec.numpy or column.shape[1:] != spec.shape:
         raise ModelError(
             f"{where}: {side}.{spec.name} is {column.dtype} {list(column.shape)}, "

@@ -20,9 +20,7 @@ from workers.models.package import Manifest, read_manifest
 BACKENDS = ("torch",)
 
 
-def load_model(
-    path: Path, *, device: str = "cpu", factories: Sequence[str] = (), threads: int | None = None
-) -> Model:
+def load_model(path: Path, *, device: str = "cpu", factories: Sequence[str] = (), threads: int | None = None) -> Model:
     """The package at `path` on `device` ("cpu", "cuda", "cuda:1"), checked and ready for `warm_up`.
 
     `factories` are the operator's own ("package.module:function") that manifests may name. `threads` is how

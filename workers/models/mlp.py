@@ -37,9 +37,7 @@ class Mlp(nn.Module):
     manifest wants them, those values ("logits"). Head "values": the last layer is the action itself.
     """
 
-    def __init__(
-        self, widths: Sequence[int], activation: str, head: str, shape: tuple[int, ...], outputs: int
-    ) -> None:
+    def __init__(self, widths: Sequence[int], activation: str, head: str, shape: tuple[int, ...], outputs: int) -> None:
         super().__init__()
         pairs = itertools.pairwise(widths)
         self.layers = nn.ModuleList(nn.Linear(width_in, width_out) for width_in, width_out in pairs)
@@ -50,9 +48,7 @@ class Mlp(nn.Module):
         """The forward pass for exactly `rows` rows; its outputs are buffers that the next call overwrites."""
         linears: list[Any] = list(self.layers)
         like = linears[0].weight
-        buffers = [
-            torch.empty(rows, width, dtype=like.dtype, device=like.device) for width in self._widths[1:]
-        ]
+        buffers = [torch.empty(rows, width, dtype=like.dtype, device=like.device) for width in self._widths[1:]]
         steps = [
             (linear.bias.detach(), linear.weight.detach().t().contiguous(), buffer)
             for linear, buffer in zip(linears, buffers, strict=True)
@@ -99,13 +95,9 @@ def mlp(
     if len(inputs) != 1:
         raise ModelError(f"factory mlp takes one input, the manifest has {[spec.name for spec in inputs]}")
     if not isinstance(hidden, list | tuple) or not all(type(width) is int and width > 0 for width in hidden):
-        raise ModelError(
-            f"factory mlp: hidden is {hidden!r}, expected a list of layer widths such as [64, 64]"
-        )
-    if activation not in ACTIVATIONS:
-        raise ModelError(
-            f"factory mlp: activation is {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
-        )
+        raise ModelError(f"factory mlp: hidden is {hidden!r}, expected a list of layer widths such as [64, 64]")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise ModelError(f"factory mlp: activation is {activation!r}, expected one of {', '.join(ACTIVATIONS)}")
     width_out = _last_width(outputs, head)
     return Mlp((inputs[0].count, *hidden, width_out), activation, head, outputs[0].shape, len(outputs))
 
@@ -116,9 +108,7 @@ def _last_width(outputs: tuple[TensorSpec, ...], head: str) -> int:
         case "argmax", (TensorSpec(dtype="int64", shape=()), TensorSpec(shape=(int(choices),))):
             return choices
         case "argmax", _:
-            raise ModelError(
-                f"factory mlp: head argmax gives action int64[] and logits [choices], manifest: {said}"
-            )
+            raise ModelError(f"factory mlp: head argmax gives action int64[] and logits [choices], manifest: {said}")
         case "values", (action,):
             return action.count
         case "values", _:

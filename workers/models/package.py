@@ -125,9 +125,7 @@ def _name(fields: Fields, key: str) -> str:
 
 
 def _tensors(fields: Fields, key: str) -> tuple[TensorSpec, ...]:
-    specs = tuple(
-        _tensor(Fields(item, f"{fields.path(key)}[{i}]")) for i, item in enumerate(fields.items(key))
-    )
+    specs = tuple(_tensor(Fields(item, f"{fields.path(key)}[{i}]")) for i, item in enumerate(fields.items(key)))
     names = [spec.name for spec in specs]
     if not specs or len(set(names)) < len(names):
         raise fields.wrong(key, names, "at least one tensor, each with a name of its own")
@@ -202,6 +200,4 @@ def _require_listed(fields: Fields, manifest: Manifest) -> None:
     used = [manifest.backend.weights] + ([manifest.golden.file] if manifest.golden else [])
     for name in used:
         if name not in manifest.files:
-            raise fields.wrong(
-                "files", sorted(manifest.files), f'the sha256 of "{name}" as well (`fleet model pack`)'
-            )
+            raise fields.wrong("files", sorted(manifest.files), f'the sha256 of "{name}" as well (`fleet model pack`)')

@@ -24,9 +24,7 @@ from workers.models.torch_cpu import CpuBucket
 from workers.models.torch_cuda import CudaBucket
 from workers.models.weights import fill
 
-WARM_UP_RUNS = (
-    3  # the first allocates and picks kernels, the second may still tune, the third is what agents get
-)
+WARM_UP_RUNS = 3  # the first allocates and picks kernels, the second may still tune, the third is what agents get
 
 
 class Bucket(Protocol):
@@ -41,9 +39,7 @@ class Bucket(Protocol):
 class TorchModel:
     """A `Model` (see there) whose buckets run a `torch.nn.Module`."""
 
-    def __init__(
-        self, manifest: Manifest, device: str, buckets: Sequence[Bucket], threads: int | None
-    ) -> None:
+    def __init__(self, manifest: Manifest, device: str, buckets: Sequence[Bucket], threads: int | None) -> None:
         self.manifest = manifest
         self.device = device
         self._threads = threads
@@ -62,9 +58,7 @@ class TorchModel:
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         use_threads(self._threads)
         for bucket in self._buckets:
-            zeros = {
-                spec.name: np.zeros((bucket.rows, *spec.shape), spec.numpy) for spec in self.manifest.inputs
-            }
+            zeros = {spec.name: np.zeros((bucket.rows, *spec.shape), spec.numpy) for spec in self.manifest.inputs}
             for _ in range(WARM_UP_RUNS):
                 bucket.run(zeros, bucket.rows)
             on_bucket(bucket.rows)
@@ -128,7 +122,5 @@ def require_device(name: str) -> str:
         raise ModelError(f'device "{name}" is not supported, expected cpu, cuda or cuda:<number>')
     index, present = device.index or 0, torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= present:
-        raise ModelError(
-            f'device "{name}" asked for, torch sees {present} CUDA devices here; use cpu or another one'
-        )
+        raise ModelError(f'device "{name}" asked for, torch sees {present} CUDA devices here; use cpu or another one')
     return f"cuda:{index}"

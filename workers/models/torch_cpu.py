@@ -22,8 +22,7 @@ class CpuBucket:
         self.rows = rows
         self._forward = forward
         self._tensors = tuple(
-            torch.zeros(rows, *spec.shape, dtype=staged_dtype(spec, manifest.compute))
-            for spec in manifest.inputs
+            torch.zeros(rows, *spec.shape, dtype=staged_dtype(spec, manifest.compute)) for spec in manifest.inputs
         )
         names = (spec.name for spec in manifest.inputs)
         self._staging = tuple(zip(names, map(array_of, self._tensors), strict=True))

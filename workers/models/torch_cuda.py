@@ -29,15 +29,13 @@ class CudaBucket:
         self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._staging = tuple(_pinned(rows, spec) for spec in manifest.inputs)
         self._staged_arrays = tuple(
-            (spec.name, array_of(staging))
-            for spec, staging in zip(manifest.inputs, self._staging, strict=True)
+            (spec.name, array_of(staging)) for spec, staging in zip(manifest.inputs, self._staging, strict=True)
         )
         self._on_device = tuple(torch.empty_like(staging, device=stream.device) for staging in self._staging)
         self._dtypes = tuple(staged_dtype(spec, manifest.compute) for spec in manifest.inputs)
         self._landing = tuple(_pinned(rows, spec) for spec in manifest.outputs)
         self._landed_arrays = tuple(
-            (spec.name, array_of(landing))
-            for spec, landing in zip(manifest.outputs, self._landing, strict=True)
+            (spec.name, array_of(landing)) for spec, landing in zip(manifest.outputs, self._landing, strict=True)
         )
 
     def run(self, inputs: Mapping[str, Array], n: int) -> dict[str, Array]:

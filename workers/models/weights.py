@@ -21,9 +21,7 @@ def fill(module: nn.Module, data: bytes, where: str) -> None:
     try:
         found = safetensors.torch.load(data)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise ModelError(
-            f"{where} is not a whole safetensors file: {one_line(error)}; copy it again"
-        ) from error
+        raise ModelError(f"{where} is not a whole safetensors file: {one_line(error)}; copy it again") from error
     expected = module.state_dict()
     _require_fit(found, expected, where)
     module.load_state_dict(found)
@@ -32,7 +30,7 @@ def fill(module: nn.Module, data: bytes, where: str) -> None:
 def _require_fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
     for name, tensor in expected.items():
         if name not in found:
-            raise ModelError(f'{where}: weight "{name}" {_shape(tensor)} is missing; it has {_some(found)}')
+            raise ModelError(f'{where}: weight "{name}" {_shape(tensor)} is missing; it has {_some(sorted(found))}')
         if found[name].shape != tensor.shape:
             raise ModelError(
                 f'{where}: weight "{name}" has shape {_shape(found[name])}, expected {_shape(tensor)}; '
@@ -42,14 +40,14 @@ def _require_fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], wh
             raise ModelError(f'{where}: weight "{name}" is {found[name].dtype}, expected {tensor.dtype}')
     extra = sorted(set(found) - set(expected))
     if extra:
-        raise ModelError(f"{where}: {_some(extra)} fit no part of the model; it takes {_some(expected)}")
+        raise ModelError(f"{where}: {_some(extra)} fit no part of the model; it takes {_some(list(expected))}")
 
 
 def _shape(tensor: Tensor) -> list[int]:
     return list(tensor.shape)
 
 
-def _some(names: Mapping[str, Tensor] | list[str]) -> str:
+def _some(names: list[str]) -> str:
     """The first few names."""
-    shown = ", ".join(list(names)[:6])
+    shown = ", ".join(names[:6])
     return f"{shown}, …" if len(names) > 6 else shown or "nothing"

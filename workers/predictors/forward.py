@@ -31,7 +31,7 @@ class Forward:
         inputs = self._observations.collate(rows)
         faults = {} if self._manifest.allow_nan else _not_finite(inputs, _REFUSED)
         if faults:
-            inputs = {name: np.nan_to_num(array) for name, array in inputs.items()}
+            inputs = {name: _zeroed(array) for name, array in inputs.items()}
         outputs = self._halving(inputs, 0, len(rows), faults)
         if self._manifest.finite:
             faults = _not_finite(outputs, _FAILED) | faults
@@ -47,7 +47,7 @@ class Forward:
             return self._model.predict({name: array[start:end] for name, array in inputs.items()})
         except Exception as error:  # whatever a model raises is the fault of one row or of all: the halves tell
             if end - start == 1:
-                faults[start] = Fault("failed", "model_error", f"{type(error).__name__}: {error}"[:500])
+                faults[start] = Fault("failed", "model_error", one_line(error))
                 return self._blank()
         middle = (start + end) // 2
         halves = [self._halving(inputs, *half, faults) for half in ((start, middle), (middle, end))]
@@ -59,6 +59,16 @@ class Forward:
 
 _REFUSED = Fault("rejected", "wrong_input", "holds NaN or infinity, which the model refuses")
 _FAILED = Fault("failed", "not_finite_output", "came out with NaN or infinity")
+
+
+def _zeroed(array: Array) -> Array:
+    """`array` with zeros where it is not finite: those rows are refused, but must not upset the others."""
+    return array if array.dtype.kind in "biu" else np.where(np.isfinite(array), array, array.dtype.type(0))
+
+
+def one_line(error: BaseException) -> str:
+    """What a model raised, short enough for a header."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 def _not_finite(arrays: Mapping[str, Array], fault: Fault) -> dict[int, Fault]:

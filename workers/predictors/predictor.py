@@ -51,7 +51,9 @@ class Predictor:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[Model] = loop.create_future()
         # A daemon: a model that never returns must not keep the process alive past its drain.
-        self._thread = threading.Thread(target=self._run, args=(loop, ready), name=f"predictor-{self.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(loop, ready), name=f"predictor-{self.name}", daemon=True
+        )
         self._thread.start()
         return await ready
 

@@ -1,0 +1,91 @@
+"""Offsets: a commit never passes a state without an acknowledged answer, nor an assignment that is over."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.offsets import LaneOffsets, PartitionOffsets
+
+
+def test_nothing_received_means_nothing_to_commit() -> None:
+    """A fresh assignment keeps the group's position."""
+    assert PartitionOffsets("t", 0).committable() is None
+
+
+def test_only_the_finished_prefix_is_committable() -> None:
+    """A hole holds the commit back; filling it lets everything behind it through."""
+    offsets = PartitionOffsets("t", 0)
+    offsets.received([5, 6, 7])
+    offsets.finished(6)
+    assert offsets.committable() == 5
+    offsets.finished(5)
+    assert offsets.committable() == 7
+    offsets.finished(7)
+    assert offsets.committable() == 8
+    offsets.committed(8)
+    assert offsets.committable() is None
+
+
+def test_gaps_in_the_log_do_not_block() -> None:
+    """Compaction and transactions leave gaps; only received offsets count."""
+    offsets = PartitionOffsets("t", 0)
+    offsets.received([10, 20])
+    offsets.received([35])
+    for offset in (10, 20, 35):
+        offsets.finished(offset)
+    assert offsets.committable() == 36
+
+
+def test_a_revoked_assignment_never_commits() -> None:
+    """Work that outlives its assignment moves nothing, also not the next assignment of the same partition."""
+    lane = LaneOffsets("t")
+    lane.assign([0])
+    stale = lane.get(0)
+    assert stale is not None
+    stale.received([1])
+    lane.assign([0])
+    stale.finished(1)
+    assert stale.committable() is None
+    assert lane.committable() == {}
+
+
+def test_a_failed_commit_is_tried_again() -> None:
+    """What the broker did not take is still to commit."""
+    lane = LaneOffsets("t")
+    lane.assign([3])
+    offsets = lane.get(3)
+    assert offsets is not None
+    offsets.received([0])
+    offsets.finished(0)
+    assert lane.committable() == {3: 1}
+    assert lane.committable() == {3: 1}
+    lane.committed({3: 1})
+    assert lane.committable() == {}
+
+
+def test_lag_counts_what_is_not_finished() -> None:
+    """End minus the first unfinished offset, over what is owned."""
+    lane = LaneOffsets("t")
+    lane.assign([0, 1])
+    offsets = lane.get(0)
+    assert offsets is not None
+    offsets.received([4, 5])
+    offsets.finished(4)
+    lane.measure_lag({0: 10, 1: 7, 2: 99})
+    assert lane.lag == 5
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=40), st.randoms(use_true_random=False))
+def test_any_order_of_answers_commits_exactly_the_prefix(steps: list[int], random: object) -> None:
+    """Against a plain model: the smallest unfinished offset, else the one behind the last."""
+    received = [sum(steps[: at + 1]) for at in range(len(steps))]
+    offsets = PartitionOffsets("t", 0)
+    offsets.received(received)
+    left = set(received)
+    order = received[:]
+    random.shuffle(order)  # type: ignore[attr-defined]
+    for offset in order:
+        offsets.finished(offset)
+        left.discard(offset)
+        assert offsets.committable() == (min(left) if left else received[-1] + 1)

@@ -1,0 +1,232 @@
+"""Schedule: Fast Pass for high, micro-batches for normal, free seats and an age bound for low."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.workers.build import request
+from topics.names import Lane
+from workers.lanes import Lanes
+from workers.requests import NEVER, Batch
+from workers.schedule import Limits, Schedule, Slot
+
+DEPTHS: dict[Lane, int] = {"high": 1000, "normal": 1000, "low": 1000}
+
+
+class Bench:
+    """A schedule with a clock moved by hand."""
+
+    def __init__(self, predictors: int = 1, buckets: tuple[int, ...] = (1, 4, 8), reserved: Lane | None = None) -> None:
+        self.now = 0
+        self.lanes = Lanes(DEPTHS)
+        self.slots = [Slot() for _ in range(predictors)]
+        self.slots[-1].reserved_for = reserved
+        limits = Limits(max_batch=8, max_wait_us=20_000, low_max_age_us=1_000_000, buckets=buckets)
+        self.schedule = Schedule(self.lanes, self.slots, limits)
+
+    def put(self, lane: Lane, n: int, agent: str = "", deadline_us: int = NEVER) -> None:
+        made = [
+            request(agent or f"{lane}-{self.now}-{i}", lane=lane, received_us=self.now, deadline_us=deadline_us)
+            for i in range(n)
+        ]
+        self.lanes[lane].put(made)
+
+    def next(self) -> list[str] | None:
+        batch = self.batch()
+        return None if batch is None else sorted(found.lane for found in batch.requests)
+
+    def batch(self) -> Batch | None:
+        return self.schedule.next(self.now)
+
+
+def test_an_idle_predictor_takes_what_there_is_at_once() -> None:
+    """Waiting would help nobody."""
+    bench = Bench()
+    bench.put("normal", 3)
+    assert bench.next() == ["normal"] * 3
+
+
+def test_a_running_predictor_gets_a_ready_batch_only_when_it_is_full_or_has_waited() -> None:
+    """The window: max_batch or max_wait, whichever comes first."""
+    bench = Bench()
+    bench.put("normal", 1)
+    bench.next()
+    bench.put("normal", 3)
+    assert bench.next() is None
+    assert bench.schedule.wake_us(bench.now) == 20_000
+    bench.now = 19_999
+    assert bench.next() is None
+    bench.now = 20_000
+    assert bench.next() == ["normal"] * 3
+
+
+def test_a_full_batch_is_made_ready_at_once_and_only_one() -> None:
+    """One runs, one is ready, the rest can still be overtaken."""
+    bench = Bench()
+    bench.put("normal", 30)
+    assert [len(bench.next() or []) for _ in range(2)] == [8, 8]
+    assert bench.next() is None
+    assert len(bench.lanes.normal) == 14
+
+
+def test_high_overtakes_the_ready_batch() -> None:
+    """A high state waits at most for the batch that runs."""
+    bench = Bench()
+    bench.put("normal", 16)
+    running, ready = bench.batch(), bench.batch()
+    bench.put("high", 2)
+    urgent = bench.batch()
+    assert urgent is not None and urgent.urgent
+    assert running is not None and ready is not None
+    bench.schedule.finished(running)
+    assert bench.slots[0].running is urgent
+    bench.schedule.finished(urgent)
+    assert bench.slots[0].running is ready
+
+
+def test_free_seats_of_a_high_batch_are_filled_where_padding_would_waste_them() -> None:
+    """Three high states are padded to four: the fourth seat is free, a fifth would cost."""
+    bench = Bench()
+    bench.put("normal", 1)
+    bench.put("low", 5)
+    bench.put("high", 2)
+    assert bench.next() == ["high", "high", "low", "normal"]
+
+
+def test_high_leaves_before_normal_and_low_on_an_idle_predictor() -> None:
+    """Whatever else waits."""
+    bench = Bench(buckets=(1, 2, 4, 8))
+    bench.put("low", 8)
+    bench.put("normal", 8)
+    bench.put("high", 4)
+    assert bench.next() == ["high"] * 4
+
+
+def test_low_runs_in_idle_time() -> None:
+    """Nothing else waits, a predictor idles."""
+    bench = Bench()
+    bench.put("low", 20)
+    assert bench.next() == ["low"] * 8
+    assert bench.next() is None, "low is not made ready behind a running batch: normal may come"
+
+
+def test_overdue_low_gets_its_share_of_every_batch() -> None:
+    """However much normal there is, low never starves."""
+    bench = Bench()
+    bench.put("low", 20)
+    bench.now = 1_000_000
+    bench.put("normal", 40)
+    assert bench.next() == ["low"] + ["normal"] * 7
+    assert bench.next() == ["low"] + ["normal"] * 7
+
+
+def test_overdue_low_gets_a_turn_even_with_batches_of_one() -> None:
+    """One batch in eight, where there is no seat to share."""
+    lanes = Lanes(DEPTHS)
+    limits = Limits(max_batch=1, max_wait_us=0, low_max_age_us=10, buckets=(1,))
+    schedule = Schedule(lanes, [Slot()], limits)
+    lanes.low.put([request("l", lane="low")])
+    lanes.normal.put([request(f"n{i}") for i in range(50)])
+    ran: list[str] = []
+    for _ in range(10):
+        while batch := schedule.next(100):
+            ran += [found.lane for found in batch.requests]
+            schedule.finished(batch)
+    assert "low" in ran[:9]
+
+
+def test_a_reserved_predictor_runs_nothing_but_high_and_free_seats() -> None:
+    """It idles while normal waits, so that high never waits for a batch."""
+    bench = Bench(predictors=2, reserved="high")
+    bench.put("normal", 40)
+    batches = [bench.batch(), bench.batch(), bench.batch()]
+    assert [batch.predictor if batch else None for batch in batches] == [0, 0, None]
+    bench.put("high", 1)
+    batch = bench.batch()
+    assert batch is not None and batch.predictor == 1
+
+
+def test_expired_states_are_given_out_once_without_a_predictor() -> None:
+    """They need an answer, not a model."""
+    bench = Bench()
+    bench.put("normal", 1)
+    bench.next()
+    bench.put("normal", 2, deadline_us=5)
+    assert bench.schedule.wake_us(bench.now) == 5
+    bench.now = 5
+    assert bench.next() is None
+    assert len(bench.schedule.expired()) == 2
+    assert bench.schedule.expired() == []
+
+
+def test_an_agent_is_never_on_two_predictors_at_once() -> None:
+    """Otherwise the faster one would answer its later state first."""
+    bench = Bench(predictors=2)
+    bench.put("normal", 1, agent="a")
+    first = bench.batch()
+    bench.put("normal", 1, agent="a")
+    bench.put("normal", 1, agent="b")
+    second = bench.batch()
+    assert first is not None and second is not None
+    assert [found.agent for found in second.requests] == [b"b"]
+    bench.schedule.finished(first)
+    third = bench.batch()
+    assert third is not None and [found.agent for found in third.requests] == [b"a"]
+
+
+def test_nothing_to_do_means_no_wake_up() -> None:
+    """An idle worker sleeps until a record comes."""
+    assert Bench().schedule.wake_us(0) == NEVER
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["high", "normal", "low", "finish", "wait"]), st.integers(1, 12)),
+        max_size=60,
+    )
+)
+@pytest.mark.parametrize("predictors", [1, 2])
+def test_everything_put_in_runs_exactly_once_and_in_its_agents_order(
+    predictors: int, steps: list[tuple[str, int]]
+) -> None:
+    """Under any interleaving of arrivals, completions and time."""
+    bench = Bench(predictors)
+    held: list[Batch] = []
+    ran: list[tuple[str, int]] = []
+    put = 0
+
+    def hand_out() -> None:
+        while batch := bench.batch():
+            assert len(batch) <= 8 and bench.slots[batch.predictor].batches <= 3
+            held.append(batch)
+
+    def finish(batch: Batch) -> None:
+        ran.extend((found.lane + found.agent.decode(), found.seq or 0) for found in batch.requests)
+        bench.schedule.finished(batch)
+
+    for kind, n in steps:
+        if kind == "finish":
+            for slot in bench.slots:
+                if slot.running is not None:
+                    finish(slot.running)
+        elif kind == "wait":
+            bench.now += n * 100_000
+        else:
+            lane: Lane = kind  # type: ignore[assignment]
+            bench.lanes[lane].put(
+                [request(str(put % 3), lane=lane, received_us=bench.now, seq=put + i) for i in range(n)]
+            )
+            put += n
+        hand_out()
+    for _ in range(500):
+        for slot in bench.slots:
+            if slot.running is not None:
+                finish(slot.running)
+        bench.now += 100_000
+        hand_out()
+    assert sorted(seq for _, seq in ran) == list(range(put))
+    for key in {key for key, _ in ran}:
+        seqs = [seq for found, seq in ran if found == key]
+        assert seqs == sorted(seqs)
