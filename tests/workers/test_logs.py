@@ -260,6 +260,14 @@ def test_a_format_that_does_not_fit_is_still_said() -> None:
     assert events(stream)[0]["text"] == "%s and %s ('one',)"
 
 
+def test_complaints_of_a_dying_interpreter_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiokafka complains in `__del__` after the modules are gone: nothing can be formatted then."""
+    stream = configured()
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    logging.getLogger("asyncio").error("Unclosed AIOKafkaProducer")
+    assert stream.getvalue() == ""
+
+
 # what nobody caught
 
 
