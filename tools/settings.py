@@ -22,11 +22,7 @@ def command(config: Config = None, changed: Changed = False, as_json: AsJson = F
     """Show every setting, its value and its source (flag, variable, file or default)."""
     from workers.settings import Settings  # the worker's tree holds everything that agents read, too
 
-    shown = [
-        one
-        for one in describe(load_settings(Settings, config=config))
-        if not changed or one.source != "default"
-    ]
+    shown = [one for one in describe(load_settings(Settings, config=config)) if not changed or one.source != "default"]
     if as_json:
         listed = {one.key: {"value": one.value, "source": one.source} for one in shown}
         sys.stdout.write(json.dumps(listed, indent=2) + "\n")

@@ -38,18 +38,14 @@ LEFT = {"remap": "needs --allow-remap"}
 
 
 @app.command()
-def plan(
-    config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False
-) -> None:
+def plan(config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False) -> None:
     """Show what `apply` would do. Changes nothing, exits 0."""
     settings = _settings(config, fleet, servers)
     _report(settings, done=(), left=_run(find_differences(settings)), as_json=as_json)
 
 
 @app.command()
-def check(
-    config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False
-) -> None:
+def check(config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False) -> None:
     """Compare with the cluster. Exits 1 if anything differs."""
     settings = _settings(config, fleet, servers)
     left = _run(find_differences(settings))
@@ -82,9 +78,7 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-def _report(
-    settings: FleetSettings, *, done: Sequence[Difference], left: Sequence[Difference], as_json: bool
-) -> None:
+def _report(settings: FleetSettings, *, done: Sequence[Difference], left: Sequence[Difference], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(_as_dict(settings, done, left), indent=2) + "\n")
         return
@@ -113,9 +107,7 @@ def _row(item: Difference) -> tuple[str, str, str, str]:
     return item.topic, item.what, item.found or "–", item.wanted
 
 
-def _as_dict(
-    settings: FleetSettings, done: Sequence[Difference], left: Sequence[Difference]
-) -> dict[str, Any]:
+def _as_dict(settings: FleetSettings, done: Sequence[Difference], left: Sequence[Difference]) -> dict[str, Any]:
     return {
         "fleet": settings.name,
         "bootstrap_servers": settings.kafka.bootstrap_servers,

@@ -15,7 +15,7 @@ from topics.records import State
 from topics.tensors import DTYPES, Array, TensorSpec, spec_of
 from topics.wire import VERSION
 
-_SEQ: Final = msgpack.packb("seq")
+_SEQ: Final[bytes] = msgpack.packb("seq")
 _pack = msgpack.Packer().pack
 
 

@@ -15,7 +15,7 @@ from topics.errors import InputError
 from topics.tensors import TENSOR_EXT, Array, TensorSpec, from_map, to_row
 from topics.wire import read_ext
 
-Row = memoryview | Array
+Row = memoryview | Array  # both are buffers, which typeshed cannot say before Python 3.12
 """One input's raw bytes for one state: `TensorSpec.nbytes` of them."""
 
 
@@ -62,9 +62,13 @@ class Observations:
     def collate(self, rows: Sequence[tuple[Row, ...]]) -> dict[str, Array]:
         """The batch: input name → [n, *shape], C-contiguous, in the model's dtypes."""
         return {
-            spec.name: np.frombuffer(b"".join([row[at] for row in rows]), spec.numpy).reshape(len(rows), *spec.shape)
+            spec.name: np.frombuffer(_joined([row[at] for row in rows]), spec.numpy).reshape(len(rows), *spec.shape)
             for at, spec in enumerate(self._inputs)
         }
+
+
+def _joined(rows: list[Any]) -> bytes:
+    return b"".join(rows)
 
 
 def is_plain(observation: Any) -> bool:

@@ -1,10 +1,10 @@
-"""Step 4, schedule: which requests run next, on which predictor. A pure state machine: `next(now)` gives a batch or None.
+"""Step 4, schedule: which requests run next, and where. A pure state machine: `next(now)` gives a batch or None.
 
 - Every predictor runs one batch and holds one ready, so that it never idles while the event loop turns.
 - **high** (Fast Pass) never waits for a window: it goes to an idle predictor, else in front of the ready batch of
   the predictor that has been running longest. Seats that padding would waste are filled with normal, then low.
-- **normal** leaves at once when a predictor idles (waiting would not help); while all run, a batch is made ready when it
-  has `max_batch` requests or its oldest has waited `max_wait`, whichever comes first.
+- **normal** leaves at once when a predictor idles (waiting would not help); while all run, a batch is made ready when
+  it has `max_batch` requests or its oldest has waited `max_wait`, whichever comes first.
 - **low** takes free seats and idle time. Once its front has waited `low_max_age` it gets a share of every batch.
 """
 
