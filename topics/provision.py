@@ -5,23 +5,26 @@ Takes a started admin client. Decides nothing: `drift.compare` says what differs
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from topics.drift import Difference, Fix, TopicFound, compare
 from topics.errors import BrokerUnavailable, FleetError
-from topics.kafka import make_admin, require_topics, started
+from topics.kafka import make_admin, started
 from topics.settings import FleetSettings
 from topics.specs import TopicSpec, specs_of
 
+# A loaded single broker was seen to need more than a second.
+SHOWN_WITHIN_S = 30.0
+_LOOK_AGAIN_S = 0.1
 # DescribeConfigs' source of a value that was set on the topic itself, not inherited from the cluster.
 _SET_ON_TOPIC = 1
-
 
 SAFE: tuple[Fix, ...] = ("create", "alter", "grow")
 """What `apply` does without being told."""
@@ -64,8 +67,7 @@ async def read_cluster(admin: AIOKafkaAdminClient, names: Iterable[str]) -> dict
     with _translated():
         # Asked by name, a broker with auto.create.topics.enable creates what is missing: ask for all.
         listed = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
-        there = [name for name in names if name in listed]
-        configs = await _read_configs(admin, there)
+        configs = await _read_configs(admin, [name for name in names if listed.get(name)])
     return {
         name: TopicFound(
             partitions=len(listed[name]),
@@ -75,12 +77,12 @@ async def read_cluster(admin: AIOKafkaAdminClient, names: Iterable[str]) -> dict
                 entry[0]: entry[1] for entry in configs[name] if entry[3] == _SET_ON_TOPIC and entry[1] is not None
             },
         )
-        for name in there
+        for name in configs
     }
 
 
 async def apply(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], *, allow_remap: bool = False) -> Applied:
-    """Do what may be done.
+    """Do what may be done, and wait until the cluster shows it.
 
     Growing a topic whose partitions agents' keys pick is done with `allow_remap` only.
 
@@ -98,7 +100,23 @@ async def apply(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], *, allow
         await _create(admin, [by_name[item.topic] for item in todo if item.fix == "create"])
         await _grow(admin, {item.topic: int(item.wanted) for item in todo if item.fix in ("grow", "remap")})
         await _alter(admin, {name: {**found[name].own_configs, **by_name[name].configs} for name in altered})
-    return Applied(done=todo, left=tuple(item for item in differences if item not in todo))
+    return Applied(done=todo, left=await _settled(admin, specs, todo))
+
+
+async def _settled(
+    admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], done: Sequence[Difference]
+) -> tuple[Difference, ...]:
+    """What still differs once the cluster shows what was done: brokers learn of it later than the controller."""
+    settling = {(item.topic, item.what) for item in done}
+    give_up_at = asyncio.get_running_loop().time() + SHOWN_WITHIN_S
+    while True:
+        left = compare(specs, await read_cluster(admin, [spec.name for spec in specs]))
+        missing = [f"{item.what} of {item.topic}" for item in left if (item.topic, item.what) in settling]
+        if not missing:
+            return left
+        if asyncio.get_running_loop().time() > give_up_at:
+            raise ProvisionError(f"the cluster accepted {missing[0]} but does not show it after {SHOWN_WITHIN_S:g} s")
+        await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 async def _create(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> None:
@@ -115,7 +133,6 @@ async def _create(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> Non
         # Somebody else created it in between: the next look will say whether it is as wanted.
         if code and for_code(code) is not TopicAlreadyExistsError:
             raise ProvisionError(f"topic {name} cannot be created: {_refusal(code, text)}")
-    await require_topics(admin, [spec.name for spec in specs])
 
 
 async def _refuse_too_few_brokers(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> None:
@@ -158,6 +175,8 @@ async def _read_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dic
     configs = {}
     for response in await admin.describe_configs(resources):
         for code, text, _, name, entries in response.resources:
+            if for_code(code) is UnknownTopicOrPartitionError:
+                continue  # another broker answered, and does not know the topic yet
             if code:
                 raise ProvisionError(f"configuration of topic {name} cannot be read: {_refusal(code, text)}")
             configs[name] = entries
