@@ -1,0 +1,51 @@
+"""A dead broker's log → one line that says why it died."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+TAIL_BYTES = 256 * 1024
+# What Kafka and the JVM print, and what a person can do about it. The first that occurs wins.
+KNOWN = (
+    (
+        r"No space left on device",
+        "the disk is full: free some space, or put the data elsewhere with --data-dir",
+    ),
+    (r"Address already in use", "another program took its port: choose one with --port"),
+    (
+        r"Could not reserve enough space|insufficient memory|Cannot allocate memory",
+        "the machine has too little free memory",
+    ),
+    (r"OutOfMemoryError", "Kafka's heap is full"),
+    (r"UnsupportedClassVersionError", "the Java is too old: unset FLEET_JAVA or name Java 17 or newer"),
+    (r"Permission denied|AccessDeniedException", "it may not write its data directory"),
+    (r"Too many open files", "the limit of open files is too low: see `ulimit -n`"),
+)
+_TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|^Error|Exception\b|^Caused by")
+_PREFIX = re.compile(r"^[\d\-: .]*(\[[^\]]*\] )?(ERROR|FATAL) \S+ - ")
+
+
+def known_cause(log: Path) -> str | None:
+    """What a person can do something about, if the log tells of it."""
+    text = _tail(log)
+    return next((cause for pattern, cause in KNOWN if re.search(pattern, text)), None)
+
+
+def why_it_died(log: Path) -> str:
+    """The known cause, else the last line that tells of trouble, else the last line."""
+    if cause := known_cause(log):
+        return cause
+    lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]
+    trouble = [line for line in lines if _TROUBLE.search(line)]
+    last = (trouble or lines or ["it said nothing"])[-1]
+    return _PREFIX.sub("", last)[:200]
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,39 @@
+"""Starts one node: its folder formatted, its properties written, its log begun anew, its JVM running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.broker.folders import format_node
+from tools.broker.install import Installation
+from tools.broker.processes import Process, launch
+from tools.broker.properties import NodePlan, server_properties
+
+HEAP_MB = 512
+HEAP_MB_OF_MANY = 256
+"""Per node, where several share the machine."""
+
+
+def launch_node(
+    installation: Installation,
+    plan: NodePlan,
+    cluster: Sequence[NodePlan],
+    cluster_id: str,
+    *,
+    detached: bool,
+    flags: Sequence[str] = (),
+) -> Process:
+    """The started process of `plan`, one node of `cluster`; it is not ready yet."""
+    format_node(plan.data, plan.id, cluster_id, installation.bootstrap)
+    properties = plan.folder / "server.properties"
+    properties.write_text(server_properties(plan, cluster))
+    heap_mb = HEAP_MB if len(cluster) == 1 else HEAP_MB_OF_MANY
+    command = installation.command("kafka.Kafka", [str(properties)], [f"-Xmx{heap_mb}m", *flags])
+    return launch(command, _new_log(plan.log), detached=detached)
+
+
+def _new_log(log: Path) -> Path:
+    if log.exists():
+        log.replace(log.with_suffix(".previous.log"))
+    return log
