@@ -26,8 +26,10 @@ def command(config: Config = None, changed: Changed = False, as_json: AsJson = F
     if as_json:
         listed = {one.key: {"value": one.value, "source": one.source} for one in shown}
         sys.stdout.write(json.dumps(listed, indent=2) + "\n")
-    else:
+    elif shown:
         Console().print(_table(shown))
+    else:
+        Console().print("every setting has its default")
 
 
 def _table(shown: list[Shown]) -> Table:
