@@ -15,7 +15,7 @@ from tools.broker.diagnose import why_it_died
 from tools.broker.errors import BrokerDied, BrokerFault
 from tools.broker.folders import ClusterRecord, NodeRecord
 from tools.broker.ports import LOOPBACK
-from tools.broker.processes import Process
+from tools.broker.processes import NO_PROCESS, Process
 from tools.broker.properties import NodePlan
 from tools.broker.ready import wait_ready
 from tools.broker.threads import run_apart
@@ -89,6 +89,11 @@ class Node:
         if not self.is_alive:
             raise BrokerDied(f"Kafka has ended: {why_it_died(self.log)} (log: {self.log})")
 
+    def record(self) -> NodeRecord:
+        """This node for the cluster's file; without a process where none runs."""
+        process = self.process if self.is_alive else NO_PROCESS
+        return NodeRecord(self.id, self.port, self.plan.controller_port, process.pid, process.began)
+
     def __repr__(self) -> str:
         return f"<Node {self.id} port {self.port} pid {self.pid} {'alive' if self.is_alive else 'ended'}>"
 
@@ -148,15 +153,13 @@ class Cluster:
             node.kill()
         if self._throw_away:
             shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            self.save()
         return all(clean)
 
     def save(self) -> None:
         """Write down the processes, so that another program finds them (`fleet broker stop`)."""
-        nodes = (
-            NodeRecord(node.id, node.port, node.plan.controller_port, node.process.pid, node.process.began)
-            for node in self.nodes
-        )
-        ClusterRecord(self.cluster_id, tuple(nodes)).write(self.folder)
+        ClusterRecord(self.cluster_id, tuple(node.record() for node in self.nodes)).write(self.folder)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.bootstrap_servers} {' '.join(map(repr, self.nodes))}>"

@@ -65,6 +65,10 @@ class Process:
         return self.wait(AFTER_SIGKILL_S)
 
 
+NO_PROCESS = Process(0, "")
+"""Of a node that was not started, or was stopped."""
+
+
 def launch(command: Sequence[str | Path], log: Path, *, detached: bool) -> Process:
     """Start `command` in a session of its own (Ctrl-C does not reach it), its output going to `log`.
 

@@ -24,7 +24,7 @@ from tools.broker.install import install
 from tools.broker.launch import launch_node
 from tools.broker.paths import data_folder
 from tools.broker.ports import LOOPBACK, free_ports, holder, is_taken
-from tools.broker.processes import Process
+from tools.broker.processes import NO_PROCESS, Process
 from tools.broker.properties import NodePlan
 
 DEFAULT_PORT = 9092
@@ -116,8 +116,7 @@ def _planned(
     def launch(plan: NodePlan) -> Process:
         return launch_node(installation, plan, plans, cluster_id, detached=detached, flags=flags)
 
-    never = Process(0, "")
-    return Cluster(folder, cluster_id, [Node(plan, never, launch) for plan in plans], throw_away=throw_away)
+    return Cluster(folder, cluster_id, [Node(plan, NO_PROCESS, launch) for plan in plans], throw_away=throw_away)
 
 
 def _plans(folder: Path, port: int | None, nodes: int) -> list[NodePlan]:
