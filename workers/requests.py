@@ -54,7 +54,8 @@ class Refusal:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Requests that share one forward pass on predictor number `predictor`; `urgent` overtakes a ready batch there."""
+    """Requests that share one forward pass on predictor number `predictor`; `urgent` (it holds high requests) overtakes
+    a ready batch there."""
 
     predictor: int
     requests: list[Request]

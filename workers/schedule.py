@@ -47,6 +47,17 @@ class Slot:
     urgent: Batch | None = None
     ready: Batch | None = None
 
+    def finished(self, batch: Batch) -> None:
+        """`batch` came back. Usually it is `running`; an urgent one may have slipped in before a batch that had moved up
+        to `running` but was not yet begun."""
+        if self.urgent is batch:
+            self.urgent = None
+        elif self.running is batch:
+            self.running = self.urgent or self.ready
+            if self.urgent is None:
+                self.ready = None
+            self.urgent = None
+
     @property
     def batches(self) -> int:
         """How many batches it holds."""
@@ -76,12 +87,8 @@ class Schedule:
         return self._overtake(now_us) or self._make_ready(now_us)
 
     def finished(self, batch: Batch) -> None:
-        """A predictor returned `batch`: what it holds moves up."""
-        slot = self._slots[batch.predictor]
-        slot.running = slot.urgent or slot.ready
-        if slot.urgent is None:
-            slot.ready = None
-        slot.urgent = None
+        """A predictor returned `batch`."""
+        self._slots[batch.predictor].finished(batch)
         if self._busy is not None:
             for request in batch.requests:
                 self._busy[request.lane].discard(request.agent)
@@ -107,7 +114,8 @@ class Schedule:
             return None
         share = 0 if slot.reserved_for else self._low_share(now_us)
         requests = self._take(self._lanes.high, self._limits.max_batch - share, now_us)
-        if requests:
+        urgent = bool(requests)
+        if urgent:
             self._add_free_seats(requests, share, now_us)
         else:
             requests = self._take(self._lanes.normal, self._limits.max_batch - share, now_us)
@@ -115,7 +123,7 @@ class Schedule:
                 requests += self._take(self._lanes.low, self._limits.max_batch - len(requests), now_us)
             else:
                 requests += self._take(self._lanes.low, self._free_seats(requests), now_us)
-        return self._batch(number, requests, now_us)
+        return self._batch(number, requests, now_us, urgent=urgent)
 
     def _add_free_seats(self, requests: list[Request], share: int, now_us: int) -> None:
         """Fill what padding would waste: it costs the high requests nothing."""
@@ -145,10 +153,8 @@ class Schedule:
         if not running:
             return None
         number = min(running)[1]
-        batch = self._batch(number, self._take(self._lanes.high, self._limits.max_batch, now_us), now_us)
-        if batch:
-            batch.urgent = True
-            self._slots[number].urgent = batch
+        requests = self._take(self._lanes.high, self._limits.max_batch, now_us)
+        batch = self._slots[number].urgent = self._batch(number, requests, now_us, urgent=True)
         return batch
 
     def _make_ready(self, now_us: int) -> Batch | None:
@@ -177,14 +183,14 @@ class Schedule:
         self._expired += taken.expired
         return taken.requests
 
-    def _batch(self, number: int, requests: list[Request], now_us: int) -> Batch | None:
+    def _batch(self, number: int, requests: list[Request], now_us: int, *, urgent: bool = False) -> Batch | None:
         if not requests:
             return None
         if self._busy is not None:
             for request in requests:
                 self._busy[request.lane].add(request.agent)
         self._formed += 1
-        return Batch(number, requests, now_us)
+        return Batch(number, requests, now_us, urgent)
 
     def __repr__(self) -> str:
         held = ", ".join(str(slot.batches) for slot in self._slots)

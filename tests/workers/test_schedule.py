@@ -86,6 +86,22 @@ def test_high_overtakes_the_ready_batch() -> None:
     assert bench.slots[0].running is ready
 
 
+def test_a_high_batch_that_slips_in_before_one_not_yet_begun_leaves_the_books_right() -> None:
+    """The schedule hears of a finished batch later than the predictor begins the next."""
+    bench = Bench()
+    bench.put("normal", 16)
+    first, second = bench.batch(), bench.batch()
+    assert first is not None and second is not None
+    bench.schedule.finished(first)  # second moves up; its predictor has not begun it yet
+    bench.put("high", 1)
+    urgent = bench.batch()
+    assert urgent is not None
+    bench.schedule.finished(urgent)
+    assert (bench.slots[0].running, bench.slots[0].urgent) == (second, None)
+    bench.schedule.finished(second)
+    assert bench.slots[0].running is None
+
+
 def test_free_seats_of_a_high_batch_are_filled_where_padding_would_waste_them() -> None:
     """Three high states are padded to four: the fourth seat is free, a fifth would cost."""
     bench = Bench()

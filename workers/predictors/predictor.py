@@ -39,7 +39,8 @@ class Predictor:
         self._cores = cores
         self._on_predicted: OnPredicted | None = None
         self._on_broken: OnBroken | None = None
-        self._inbox: deque[Batch] = deque()
+        self._urgent: deque[Batch] = deque()
+        self._ready: deque[Batch] = deque()
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -62,11 +63,8 @@ class Predictor:
         self._on_predicted, self._on_broken = on_predicted, on_broken
 
     def submit(self, batch: Batch) -> None:
-        """Queue a batch; an urgent one runs before what is ready."""
-        if batch.urgent:
-            self._inbox.appendleft(batch)
-        else:
-            self._inbox.append(batch)
+        """Queue a batch; an urgent one runs before what is ready, but never before an earlier urgent one."""
+        (self._urgent if batch.urgent else self._ready).append(batch)
         self._signals.put(_BATCH)
 
     async def stop(self, within_s: float) -> bool:
@@ -91,7 +89,8 @@ class Predictor:
         loop.call_soon_threadsafe(ready.set_result, model)
         try:
             while self._signals.get() == _BATCH:
-                self._predict(loop, forward, self._inbox.popleft())
+                batch = self._urgent.popleft() if self._urgent else self._ready.popleft()
+                self._predict(loop, forward, batch)
         except BaseException as error:  # a bug of ours, not of a row: the process cannot go on with this predictor
             assert self._on_broken is not None
             loop.call_soon_threadsafe(self._on_broken, error)
@@ -106,7 +105,7 @@ class Predictor:
         loop.call_soon_threadsafe(self._on_predicted, Predicted(batch, outputs, started_us, ended_us, faults))
 
     def __repr__(self) -> str:
-        return f"<Predictor {self.name} {len(self._inbox)} waiting>"
+        return f"<Predictor {self.name} {len(self._urgent)}+{len(self._ready)} waiting>"
 
 
 def _translated(name: str, error: Exception) -> FleetError:
