@@ -1,0 +1,166 @@
+"""`fleet bench`: measures a worker beside its floor on this machine, in one run, in turns.
+
+Without a configured cluster each benchmark starts a Kafka of its own. Sender and measurer are this process; broker,
+worker and bare loop are others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tools.bench.arrivals import KINDS, Kind, parse_mix
+from tools.bench.closed import Plan as ClosedPlan
+from tools.bench.closed import closed as run_closed
+from tools.bench.drain import drain as run_drain
+from tools.bench.echo import echo as run_echo
+from tools.bench.idle import idle as run_idle
+from tools.bench.machine import machine
+from tools.bench.open_loop import Plan as OpenPlan
+from tools.bench.open_loop import open_loop as run_open
+from tools.bench.report import show_result
+from tools.bench.results import Result
+from tools.bench.rig import Rig, bench_settings, open_rig
+from tools.bench.show import Show
+from topics.errors import FleetError, SettingsError
+
+app = typer.Typer(no_args_is_help=True, help="Measure a worker beside the bare loop, in one run and in turns.")
+
+Measure = Callable[[Rig, Show], Awaitable[Result]]
+
+Model = Annotated[Path | None, typer.Option("--model", help="Model package; default: the shipped CartPole policy.")]
+Servers = Annotated[
+    str | None, typer.Option("--bootstrap-servers", help="A cluster that runs; default: one of our own.")
+]
+Json = Annotated[Path | None, typer.Option("--json", help="Write everything that was found to this file.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Pairs of runs: floor, worker, floor, worker, …")]
+Seconds = Annotated[float, typer.Option(min=1, help="Measured seconds of each run.")]
+Agents = Annotated[int, typer.Option(min=1, help="Agents.")]
+MixText = Annotated[str, typer.Option("--mix", help="Share of each lane.")]
+Records = Annotated[int, typer.Option(min=1000, help="States in the backlog; a run should take seconds.")]
+
+
+@app.command()
+def drain(
+    records: Records = 200_000,
+    rounds: Rounds = 3,
+    model: Model = None,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """A backlog through one worker, as fast as it can."""
+    _bench({"drain": lambda rig, show: run_drain(rig, records, rounds, show)}, model, servers, json_file)
+
+
+@app.command()
+def closed(
+    agents: Agents = 512,
+    group: Annotated[int, typer.Option(min=1, help="Agents per call.")] = 64,
+    seconds: Seconds = 10,
+    rounds: Rounds = 3,
+    mix: MixText = "normal=1",
+    model: Model = None,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Agents that wait for their answer before they ask again."""
+    plan = ClosedPlan(agents, group, seconds, rounds, parse_mix(mix))
+    _bench({"closed": lambda rig, show: run_closed(rig, plan, show)}, model, servers, json_file)
+
+
+@app.command("open")
+def open_command(
+    rate: Annotated[float, typer.Option(min=1, help="States per second.")] = 1000,
+    arrivals: Annotated[str, typer.Option(help="poisson or uniform.")] = "poisson",
+    seconds: Seconds = 10,
+    rounds: Rounds = 3,
+    agents: Agents = 512,
+    mix: MixText = "high=0.1,normal=0.7,low=0.2",
+    seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
+    model: Model = None,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """States that arrive at a rate, whether or not answers come."""
+    plan = OpenPlan(_kind(arrivals), rate, seconds, rounds, agents, parse_mix(mix), seed)
+    _bench({"open": lambda rig, show: run_open(rig, plan, show)}, model, servers, json_file)
+
+
+@app.command()
+def echo(
+    trips: Annotated[int, typer.Option(min=10, help="Round trips of each run.")] = 2000,
+    rounds: Rounds = 3,
+    model: Model = None,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """One agent alone on the high lane, beside a raw aiokafka echo."""
+    _bench({"echo": lambda rig, show: run_echo(rig, trips, rounds, show)}, model, servers, json_file)
+
+
+@app.command()
+def idle(seconds: Seconds = 20, model: Model = None, servers: Servers = None, json_file: Json = None) -> None:
+    """CPU of a worker that nobody asks."""
+    _bench({"idle": lambda rig, show: run_idle(rig, seconds, show)}, model, servers, json_file)
+
+
+@app.command()
+def run(
+    rounds: Rounds = 2,
+    seconds: Seconds = 6,
+    records: Records = 150_000,
+    model: Model = None,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """A short set of all five, about four minutes."""
+    closed_plan = ClosedPlan(512, 64, seconds, rounds, parse_mix("normal=1"))
+    open_plan = OpenPlan("poisson", 1000, seconds, rounds, 512, parse_mix("high=0.1,normal=0.7,low=0.2"))
+    measures: dict[str, Measure] = {
+        "drain": lambda rig, show: run_drain(rig, records, rounds, show),
+        "closed": lambda rig, show: run_closed(rig, closed_plan, show),
+        "open": lambda rig, show: run_open(rig, open_plan, show),
+        "echo": lambda rig, show: run_echo(rig, 1000, rounds, show),
+        "idle": lambda rig, show: run_idle(rig, seconds, show),
+    }
+    _bench(measures, model, servers, json_file)
+
+
+def _kind(text: str) -> Kind:
+    for kind in KINDS:
+        if kind == text:
+            return kind
+    raise SettingsError(f"--arrivals is {text!r}, expected one of {', '.join(KINDS)}")
+
+
+def _bench(measures: dict[str, Measure], model: Path | None, servers: str | None, json_file: Path | None) -> None:
+    """Run the benchmarks one after the other, show each, and write what was found even if a later one fails."""
+    console, show = Console(), Show(Console(stderr=True))
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        for name, measure in measures.items():
+            with bench_settings(name, model, servers, console) as settings:
+
+                async def measured(measure: Measure = measure) -> dict[str, Any]:
+                    async with open_rig(settings) as rig:
+                        about = machine(settings, rig.manifest)
+                        return {**(await measure(rig, show)).as_dict(), "machine": about}
+
+                found[name] = asyncio.run(measured())
+            show_result(console, found[name])
+    finally:
+        if json_file is not None and found:
+            _write(json_file, found if len(measures) > 1 else next(iter(found.values())))
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(found, indent=2) + "\n")
+    except OSError as error:
+        raise FleetError(f"--json {path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,64 @@
+"""drain: a backlog through one worker, as fast as it can. Throughput and CPU where nobody waits for anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tools.bench.children import Child, ChildFailed
+from tools.bench.offsets import Ends, open_ends, rewind
+from tools.bench.results import Goal, Result, Run
+from tools.bench.rig import Rig
+from tools.bench.show import Show
+from tools.bench.states import fill_backlog
+from tools.bench.stats import rate
+
+WARM_SHARE: Final = 0.1
+"""Of the backlog, before the clock starts: caches, the broker's JIT, the first fetches."""
+AGENTS: Final = 512
+
+
+async def drain(rig: Rig, records: int, rounds: int, show: Show) -> Result:
+    """The same backlog again and again: once to warm the broker, then bare loop and worker in turns.
+
+    Raises:
+        ChildFailed: one of them ended, stalled, or answered more than once.
+    """
+    settings = rig.settings
+    with show.bar("filling the backlog", records) as on_count:
+        await fill_backlog(settings, rig.observation, "normal", records, AGENTS, on_count)
+    bare: list[Run] = []
+    fleet: list[Run] = []
+    async with open_ends(settings, settings.names.actions) as ends:
+        with show.bar("warming the broker", records) as on_count:
+            await _bare(rig, ends, records, on_count)
+        for number in range(rounds):
+            with show.bar(f"round {number + 1}/{rounds}: bare loop", records) as on_count:
+                bare.append(await _bare(rig, ends, records, on_count))
+            with show.bar(f"round {number + 1}/{rounds}: worker", records) as on_count:
+                fleet.append(await _fleet(rig, ends, records, on_count))
+    return Result("drain", {"records": records, "rounds": rounds, "agents": AGENTS}, fleet, bare, goals=GOALS)
+
+
+GOALS: Final = (Goal("ratio", "at least", 0.75), Goal("cpu_ratio", "at most", 1.3))
+
+
+async def _bare(rig: Rig, ends: Ends, records: int, on_count: Callable[[int], None]) -> Run:
+    already = await ends.count()
+    async with rig.bare(backlog=True) as child:
+        return await _measured(child, ends, already, records, on_count)
+
+
+async def _fleet(rig: Rig, ends: Ends, records: int, on_count: Callable[[int], None]) -> Run:
+    await rewind(rig.settings)
+    already = await ends.count()
+    async with rig.worker(ready=False) as child:
+        run = await _measured(child, ends, already, records, on_count)
+    if (extra := await ends.count() - already - records) > 0:
+        raise ChildFailed(f"the worker gave {extra} answers too many (log: {child.log})")
+    return run
+
+
+async def _measured(child: Child, ends: Ends, already: int, records: int, on_count: Callable[[int], None]) -> Run:
+    measured = rate(await ends.follow(child, already, records, on_count), records, WARM_SHARE)
+    return Run(measured.decisions_per_s, measured.cpu_us)

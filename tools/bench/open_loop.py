@@ -1,0 +1,122 @@
+"""open: states arrive at a rate, whether or not answers come; latency counts from the moment a state was due.
+
+A stall then shows in every state that it made wait, not only in the one that met it (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tools.bench.arrivals import Arrivals, Kind, Mix, arrivals
+from tools.bench.results import Goal, LaneRun, Result, Run
+from tools.bench.rig import Rig
+from tools.bench.serving import NAMES, SIDES, WARM_S, Side, Window, asking, serving
+from tools.bench.show import Show
+from tools.bench.states import agent_ids, observations
+from tools.bench.stats import latency
+from topics.client import AgentClient
+from topics.names import Lane
+
+P99_GOALS_MS: Final[dict[Lane, float]] = {"high": 20, "normal": 50}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What arrives."""
+
+    kind: Kind
+    rate_per_s: float
+    seconds: float
+    rounds: int
+    agents: int
+    mix: Mix
+    seed: int = 1
+
+    def arrivals(self) -> Arrivals:
+        """The warm-up's and the window's, the same for both sides."""
+        return arrivals(self.kind, self.rate_per_s, WARM_S + self.seconds, self.agents, self.mix, self.seed)
+
+    def goals(self) -> tuple[Goal, ...]:
+        """Of the lanes that are used."""
+        p99 = [Goal(f"lanes/{lane}/p99_ms", "at most", ms) for lane, ms in P99_GOALS_MS.items() if self.mix.get(lane)]
+        return (*p99, Goal("unanswered", "at most", 0))
+
+
+async def open_loop(rig: Rig, plan: Plan, show: Show) -> Result:
+    """Bare loop and worker in turns, the same arrivals for each.
+
+    Raises:
+        ChildFailed: one of them ended.
+    """
+    runs: dict[Side, list[Run]] = {side: [] for side in SIDES}
+    late = LaneRun()
+    for number in range(plan.rounds):
+        for side in SIDES:
+            title = f"round {number + 1}/{plan.rounds}: {NAMES[side]}"
+            async with serving(rig, side) as child, asking(rig) as client:
+                load = Load(client, rig, plan, late)
+                with show.bar(title, plan.seconds) as on_second:
+                    runs[side].append(await load.run(Window(child, plan.seconds), on_second))
+    options = {
+        "arrivals": plan.kind,
+        "rate_per_s": plan.rate_per_s,
+        "seconds": plan.seconds,
+        "agents": plan.agents,
+        "mix": dict(plan.mix),
+        "seed": plan.seed,
+    }
+    more = {"rate_per_s": plan.rate_per_s, "sent_late_p99_ms": latency(late.latencies_s).p99_ms}
+    return Result("open", options, runs["fleet"], runs["bare"], plan.goals(), more)
+
+
+class Load:
+    """Sends the arrivals of one run, each when it is due."""
+
+    def __init__(self, client: AgentClient, rig: Rig, plan: Plan, late: LaneRun) -> None:
+        self._client = client
+        self._arrivals = plan.arrivals()
+        self._ids = agent_ids(plan.agents)
+        self._seen = observations(rig.observation, plan.agents, plan.seed)
+        self._late = late
+        self._run = Run()
+
+    async def run(self, window: Window, on_second: Callable[[float], None]) -> Run:
+        """Send everything and wait for every answer or its time-out."""
+        await self._client.decide_many(self._ids, self._seen)  # the client meets its agents before the clock starts
+        async with asyncio.TaskGroup() as group:
+            group.create_task(window.run(WARM_S, on_second))
+            await self._send(group)
+        answered = sum(part.answered for part in self._run.lanes.values())
+        self._run.decisions_per_s = answered / window.seconds
+        self._run.cpu_us = window.cpu_s / max(answered, 1) * 1e6
+        return self._run
+
+    async def _send(self, group: asyncio.TaskGroup) -> None:
+        at_s, sent, started_s = self._arrivals.at_s, 0, time.monotonic()
+        while sent < len(at_s):
+            now_s = time.monotonic() - started_s
+            due = int(np.searchsorted(at_s, now_s, "right"))
+            if due > sent:
+                group.create_task(self._ask(slice(sent, due), started_s))
+                sent = due
+            else:
+                await asyncio.sleep(float(at_s[sent]) - now_s)
+
+    async def _ask(self, rows: slice, started_s: float) -> None:
+        """One call for what was due in this turn; `late_s` is how long each state had been due by then."""
+        agents, lanes, at_s = self._arrivals.agents[rows], self._arrivals.lanes[rows], self._arrivals.at_s[rows]
+        late_s = time.monotonic() - started_s - at_s
+        replies = await self._client.decide_many([self._ids[agent] for agent in agents], self._seen[agents], lane=lanes)
+        counted = at_s >= WARM_S
+        latencies_s = late_s + replies.latency_s
+        self._late.add(late_s[counted])
+        for lane in dict.fromkeys(lanes):
+            ours = counted & np.array([each == lane for each in lanes])
+            if ours.any():
+                self._run.lane(lane).add(latencies_s[ours])

@@ -1,0 +1,71 @@
+"""Results for people: one table each, the goals below it. The numbers are those of the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+TITLES: Final = {
+    "drain": "drain: a backlog through one worker",
+    "closed": "closed: agents that wait for their answers, one worker",
+    "open": "open: arrivals at a rate, latency from the moment they were due, one worker",
+    "echo": "echo: one agent alone on the high lane, beside a raw aiokafka echo",
+    "idle": "idle: a worker that nobody asks",
+}
+FLOORS: Final = {"echo": "raw echo"}
+
+
+def show_result(console: Console, found: Mapping[str, Any]) -> None:
+    """Print what one benchmark found."""
+    floor = FLOORS.get(found["benchmark"], "bare loop")
+    parts: list[RenderableType] = []
+    if "decisions_per_s" in found:
+        parts.append(_throughput(found, floor))
+    if "lanes" in found:
+        parts.append(_lanes(found, floor))
+    console.print(f"\n[bold]{TITLES[found['benchmark']]}[/bold]")
+    console.print(Group(*parts, *(_goal(goal) for goal in found["goals"])))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    return table
+
+
+def _throughput(found: Mapping[str, Any], floor: str) -> Table:
+    table = _table("", "worker", floor, "ratio (lowest–highest)")
+    for title, key, ratio in (
+        ("decisions/s", "decisions_per_s", "ratio"),
+        ("CPU µs per decision", "cpu_us_per_decision", "cpu_ratio"),
+    ):
+        spread = f"{found[ratio]:.2f} ({found[f'{ratio}_min']:.2f}–{found[f'{ratio}_max']:.2f})"
+        table.add_row(title, _number(found[key]), _number(found[f"bare_{key}"]), spread)
+    return table
+
+
+def _lanes(found: Mapping[str, Any], floor: str) -> Table:
+    table = _table("", "lane", "p50 ms", "p95 ms", "p99 ms", "offered", "answered", "unanswered")
+    for side, key in (("worker", "lanes"), (floor, "bare_lanes")):
+        for lane, values in found.get(key, {}).items():
+            ms = [_number(values[percentile]) for percentile in ("p50_ms", "p95_ms", "p99_ms")]
+            counts = [f"{values[count]:,}" for count in ("offered", "answered", "unanswered")]
+            table.add_row(side, lane, *ms, *counts)
+    return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _goal(goal: Mapping[str, Any]) -> Text:
+    mark, style = ("✓", "green") if goal["met"] else ("✗", "yellow")
+    name = goal["key"].replace("/", " ")
+    return Text(f"{mark} {name} {_number(goal['found'])}, goal {goal['bound']} {goal['value']:g}", style)

@@ -1,0 +1,164 @@
+"""What a benchmark stands on: a cluster, a fleet of its own with its topics, and the processes that serve it.
+
+Everything that is made here is gone afterwards: topics are deleted, a cluster of our own is stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aiokafka.errors import KafkaError
+from rich.console import Console
+
+from tools.bench.bare import READY
+from tools.bench.children import Child
+from tools.bench.raw_echo import READY as ECHO_READY
+from tools.broker import start_broker
+from tools.broker.ports import free_ports
+from topics.errors import SettingsError
+from topics.kafka import make_admin, quiet_library_logs, started
+from topics.provision import ensure_topics
+from topics.settings import describe, load_settings
+from topics.tensors import TensorSpec
+from workers.models.package import Manifest, read_manifest
+from workers.settings import Settings
+
+WORKER: Final = ("-c", "from tools.cli import main; main()", "worker")
+CLIENT_ID: Final = "fleet-bench"
+
+
+class Rig:
+    """One fleet on a cluster, its topics there, nothing running yet."""
+
+    def __init__(self, settings: Settings, manifest: Manifest, logs: Path) -> None:
+        self.settings = settings
+        self.manifest = manifest
+        self._logs = logs
+        self._children = 0
+
+    @property
+    def observation(self) -> TensorSpec:
+        """The model's one input."""
+        return self.manifest.inputs[0]
+
+    @contextlib.asynccontextmanager
+    async def worker(self, *, ready: bool = True) -> AsyncIterator[Child]:
+        """A worker as `fleet worker` starts it; `ready`: it has joined its groups."""
+        url = f"http://127.0.0.1:{self.settings.http.port}/readyz"
+        with self._child("worker", *WORKER) as child:
+            if ready:
+                await child.ready(lambda: _says_yes(url))
+            yield child
+
+    @contextlib.asynccontextmanager
+    async def bare(self, *, backlog: bool = False) -> AsyncIterator[Child]:
+        """The bare loop, reading from now on, or with `backlog` from the first state."""
+        words = ("-m", "tools.bench.bare", *(["--backlog"] if backlog else []))
+        with self._child("bare loop", *words) as child:
+            await child.ready(lambda: READY in child.log.read_text(errors="replace"))
+            yield child
+
+    @contextlib.asynccontextmanager
+    async def echo(self) -> AsyncIterator[Child]:
+        """The raw echo on the high lane."""
+        with self._child("raw echo", "-m", "tools.bench.raw_echo") as child:
+            await child.ready(lambda: ECHO_READY in child.log.read_text(errors="replace"))
+            yield child
+
+    def _child(self, name: str, *command: str) -> Child:
+        self._children += 1
+        log = self._logs / f"{self._children:02d}-{name.replace(' ', '-')}.log"
+        return Child(name, command, self._environment(), log)
+
+    def _environment(self) -> dict[str, str]:
+        """What differs from the settings that the process finds by itself, as we did."""
+        settings = self.settings
+        return {
+            "FLEET_NAME": settings.name,
+            "FLEET_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+            "FLEET_MODEL__PATH": str(settings.model.path),
+            "FLEET_HTTP__PORT": str(settings.http.port),
+            "FLEET_LOG__FORMAT": "json",
+        }
+
+
+@contextlib.asynccontextmanager
+async def open_rig(settings: Settings) -> AsyncIterator[Rig]:
+    """A rig for `settings`, whose fleet must not exist yet.
+
+    Raises:
+        SettingsError: the bare loop cannot serve the model.
+        ModelError, BrokerUnavailable: no such model, no such cluster.
+    """
+    manifest = read_manifest(settings.model.path)
+    require_plain(manifest)
+    logs = Path(tempfile.mkdtemp(prefix="fleet-bench-"))
+    await ensure_topics(settings)
+    try:
+        yield Rig(settings, manifest, logs)
+    finally:
+        await _delete_topics(settings)
+    shutil.rmtree(logs, ignore_errors=True)  # after a failure the logs stay: the error names them
+
+
+def require_plain(manifest: Manifest) -> None:
+    """SettingsError unless the model takes one tensor, which is all that the bare loop can read."""
+    if len(manifest.inputs) != 1 or manifest.inputs[0].dtype == "bool":
+        found = ", ".join(f"{spec.name} {spec}" for spec in manifest.inputs)
+        raise SettingsError(f"{manifest} takes {found}: the bare loop serves models with one input of numbers")
+
+
+async def _delete_topics(settings: Settings) -> None:
+    with contextlib.suppress(KafkaError, OSError):
+        async with started(make_admin(settings.kafka, client_id=CLIENT_ID), settings.kafka) as admin:
+            await admin.delete_topics(list(settings.names.all_topics()))
+
+
+def _says_yes(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1.0) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@contextlib.contextmanager
+def bench_settings(benchmark: str, model: Path | None, servers: str | None, console: Console) -> Iterator[Settings]:
+    """Settings of a new fleet on the cluster that is configured, else on one that is started for us.
+
+    Raises:
+        SettingsError: a setting is wrong.
+        BrokerFault: the cluster cannot be started.
+    """
+    quiet_library_logs()
+    overrides: dict[str, Any] = {
+        "name": f"bench-{benchmark}-{secrets.token_hex(3)}",
+        "model": {"path": model.absolute() if model else None},
+        "kafka": {"bootstrap_servers": servers},
+        "http": {"port": free_ports(1)[0]},
+    }
+    settings = load_settings(Settings, overrides=overrides)
+    configured = {shown.key for shown in describe(settings) if shown.source != "default"}
+    if "model.path" not in configured:
+        overrides["model"] = {"path": SHIPPED_MODEL}
+    if "kafka.bootstrap_servers" in configured:
+        yield load_settings(Settings, overrides=overrides)
+        return
+    with console.status("starting a Kafka of our own"):
+        cluster = start_broker()
+    try:
+        overrides["kafka"] = {"bootstrap_servers": cluster.bootstrap_servers}
+        yield load_settings(Settings, overrides=overrides)
+    finally:
+        cluster.stop()
+
+
+SHIPPED_MODEL: Final = Path(__file__).parent.parent / "demo" / "models" / "cartpole"

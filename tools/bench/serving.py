@@ -1,0 +1,58 @@
+"""The two sides of a live benchmark, and the stretch of time in which what they do counts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Literal
+
+from tools.bench.children import Child
+from tools.bench.rig import Rig
+from topics.client import AgentClient
+
+Side = Literal["bare", "fleet"]
+SIDES: Final[Sequence[Side]] = ("bare", "fleet")
+NAMES: Final[dict[Side, str]] = {"bare": "bare loop", "fleet": "worker"}
+WARM_S: Final = 3.0
+"""Before the window opens: first fetches, the client's first look at its partitions, the broker's JIT."""
+TIMEOUT_S: Final = 5.0
+"""A state without an answer by then counts as unanswered."""
+TICK_S: Final = 0.25
+
+
+def serving(rig: Rig, side: Side) -> AbstractAsyncContextManager[Child]:
+    """The process that answers."""
+    return rig.bare() if side == "bare" else rig.worker()
+
+
+@asynccontextmanager
+async def asking(rig: Rig) -> AsyncIterator[AgentClient]:
+    """The client of both sides, in this process."""
+    async with AgentClient(settings=rig.settings, timeout_s=TIMEOUT_S) as client:
+        yield client
+
+
+class Window:
+    """Closed, then open for the measurement, then over. Knows the CPU that the process used while it was open."""
+
+    def __init__(self, child: Child, seconds: float) -> None:
+        self.is_open = False
+        self.is_over = False
+        self.cpu_s = 0.0
+        self.seconds = seconds
+        """Wanted, then as measured."""
+        self._child = child
+
+    async def run(self, warm_s: float, on_second: Callable[[float], None]) -> None:
+        """Warm up, open, close."""
+        await asyncio.sleep(warm_s)
+        opened_s, cpu_s, self.is_open = time.monotonic(), self._child.cpu_s(), True
+        while (past_s := time.monotonic() - opened_s) < self.seconds:
+            on_second(past_s)
+            await asyncio.sleep(min(TICK_S, self.seconds - past_s))
+        self.is_open, self.is_over = False, True
+        self.cpu_s = self._child.cpu_s() - cpu_s
+        self.seconds = time.monotonic() - opened_s
+        on_second(self.seconds)
