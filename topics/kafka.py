@@ -20,9 +20,24 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 from aiokafka.record import _crecords, default_records
 
+from topics.closing import network_of, stop
 from topics.diagnose import why_unreachable
 from topics.errors import BrokerUnavailable, FleetError, SettingsError, TopicMissing
 from topics.settings import KafkaSettings
+
+__all__ = [
+    "Client",
+    "assert_fast_records",
+    "client_options",
+    "make_admin",
+    "make_consumer",
+    "make_producer",
+    "quiet_library_logs",
+    "require_topics",
+    "start",
+    "started",
+    "stop",
+]
 
 Client: TypeAlias = AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient
 C = TypeVar("C")
@@ -120,32 +135,13 @@ async def start(client: Client, kafka: KafkaSettings) -> None:
     try:
         async with asyncio.timeout(_start_bound_s(client, kafka)):
             await client.start()
-            await _reach_a_broker(_network(client))
+            await _reach_a_broker(network_of(client))
     except (KafkaError, OSError, TimeoutError) as err:
         await stop(client, CLOSE_S)
         raise await _translated(err, kafka) from None
     except BaseException:
         await asyncio.shield(stop(client, CLOSE_S))
         raise
-
-
-async def stop(client: Client, within_s: float) -> bool:
-    """Close `client` in bounded time. Never raises; False if it had to be abandoned or complained."""
-    closing = asyncio.ensure_future(_close(client))
-    closing.add_done_callback(_retrieve)
-    try:
-        await asyncio.wait({closing}, timeout=within_s)
-        if closing.done():
-            return not closing.cancelled() and closing.exception() is None
-        # aiokafka's stop hangs when brokers are away (aiokafka#773, #1101): drop the connections under it.
-        closing.cancel()
-        abandoning = asyncio.ensure_future(_network(client).close())
-        abandoning.add_done_callback(_retrieve)
-        await asyncio.wait({closing, abandoning}, timeout=1.0)
-        abandoning.cancel()
-        return False
-    finally:
-        closing.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -166,7 +162,7 @@ async def require_topics(client: Client, names: Iterable[str]) -> None:
         BrokerUnavailable: the cluster does not answer.
     """
     wanted = list(names)
-    network = _network(client)
+    network = network_of(client)
     give_up_at = asyncio.get_running_loop().time() + TOPIC_APPEARS_WITHIN_S
     while missing := await _missing(network, wanted):
         if asyncio.get_running_loop().time() > give_up_at:
@@ -231,15 +227,6 @@ async def _translated(err: Exception, kafka: KafkaSettings) -> FleetError:
     return BrokerUnavailable(await why_unreachable(client_options(kafka), within_s=DIAGNOSIS_S))
 
 
-async def _close(client: Client) -> None:
-    await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
-
-
-def _network(client: Client) -> Any:
-    """aiokafka's connection pool; the producer alone has it under a public name."""
-    return client.client if isinstance(client, AIOKafkaProducer) else client._client
-
-
 async def _missing(network: Any, wanted: list[str]) -> list[str]:
     try:
         there = (await network.fetch_all_metadata()).topics()
@@ -248,8 +235,3 @@ async def _missing(network: Any, wanted: list[str]) -> list[str]:
             f"the cluster at {network._bootstrap_servers} does not list its topics: {err!r}"
         ) from err
     return [name for name in wanted if name not in there]
-
-
-def _retrieve(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled():
-        done.exception()

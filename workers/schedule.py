@@ -48,15 +48,18 @@ class Slot:
     ready: Batch | None = None
 
     def finished(self, batch: Batch) -> None:
-        """`batch` came back. Usually it is `running`; an urgent one may have slipped in before a batch that had moved up
-        to `running` but was not yet begun."""
+        """`batch` came back, usually `running`. The predictor begins its next batch before we hear of the last, so a
+        batch may also come back from a place that we thought was still waiting."""
         if self.urgent is batch:
             self.urgent = None
-        elif self.running is batch:
-            self.running = self.urgent or self.ready
-            if self.urgent is None:
-                self.ready = None
-            self.urgent = None
+        elif self.ready is batch:
+            self.ready = None
+        else:
+            self.running = None
+        if self.running is None and self.urgent is not None:
+            self.running, self.urgent = self.urgent, None
+        elif self.running is None:
+            self.running, self.ready = self.ready, None
 
     @property
     def batches(self) -> int:

@@ -193,6 +193,8 @@ async def test_stop_is_bounded_when_the_broker_stays_silent() -> None:
         assert not await stop(producer, within_s=0.2)
         assert time.monotonic() - began < 5
         pending.cancel()
+    running = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
+    assert not [name for name in running if name.startswith(("Sender", "MessageAccumulator", "AIOKafkaClient"))]
 
 
 async def test_a_cancelled_start_leaves_nothing_behind() -> None:

@@ -181,7 +181,7 @@ def _merged(size: int, blocks: list[tuple[Array, Array]], records: dict[int, Act
     looks |= {(action.dtype, action.shape) for action in singles.values()}
     if not looks:
         return None
-    if len(looks) == 1:
+    if len(looks) == 1 and np.dtype(object) not in next(iter(looks)):
         ((dtype, shape),) = looks
         if len(blocks) == 1 and len(blocks[0][0]) == size:
             return blocks[0][1]
@@ -194,7 +194,7 @@ def _merged(size: int, blocks: list[tuple[Array, Array]], records: dict[int, Act
             for row, action in zip(rows.tolist(), block, strict=True):
                 merged[row] = action
     for row, action in singles.items():
-        merged[row] = action
+        merged[row] = action[()]  # what was boxed comes out as it is
     return merged
 
 

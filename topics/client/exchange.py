@@ -5,6 +5,7 @@ Between `AgentClient`, which knows agents, and the connection, which knows parti
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ from topics.errors import TooLarge
 from topics.headers import REPLY_PARTITION, REPLY_TOPIC
 from topics.names import LANES, Lane
 from topics.settings import FleetSettings
+
+SILENT_S = 2.0
+"""A broker answers polls every few tens of ms; one that does not for this long is in trouble."""
 
 
 class Exchange:
@@ -85,6 +89,8 @@ class Exchange:
         servers = self._settings.kafka.bootstrap_servers
         if topics := self._connection.sender.unacknowledged(call):
             return f"the broker at {servers} has not acknowledged the state to {topics[0]}: is it gone?"
+        if (silence_s := self._connection.reader.silence_s(time.time())) > SILENT_S:
+            return f"the broker at {servers} has not answered for {silence_s:.0f} s: is it gone?"
         if (error := self._connection.reader.last_error) is not None:
             return f"reading replies from {servers} fails: {error!r}"
         if self._reply_topic is not None:

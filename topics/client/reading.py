@@ -53,27 +53,33 @@ class ReplyReader:
             return
         try:
             async with asyncio.timeout(within_s), self._adding:
-                ends = await self._ends(wanted - self._next_offset.keys())
+                self._assign(await self._ends(wanted - self._next_offset.keys()))
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(
                 f"the broker did not say within {within_s:g} s where the reply topic {self._topic} ends: "
                 f"{str(error) or type(error).__name__}"
             ) from error
-        self._assign(ends)
 
     async def _ends(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
         return dict(await self._consumer.end_offsets(partitions)) if partitions else {}
 
     def _assign(self, ends: dict[TopicPartition, int]) -> None:
         """In one step of the loop: no poll can run between `assign`, which forgets all positions, and `seek`."""
-        added = {partition: end for partition, end in ends.items() if partition not in self._next_offset}
-        if not added:
+        if not ends:
             return
-        self._next_offset |= added
+        self._next_offset |= ends
         self._consumer.assign(list(self._next_offset))
         for partition, offset in self._next_offset.items():
             self._consumer.seek(partition, offset)
         self._reading.set()
+
+    def silence_s(self, now_s: float) -> float:
+        """Seconds since the broker last answered a poll, at Unix time `now_s`; 0 before the first answer.
+
+        It answers every `fetch_max_wait_ms`, with or without records.
+        """
+        answered_ms = [self._consumer.last_poll_timestamp(partition) for partition in self._next_offset]
+        return max(0.0, now_s - max((ms for ms in answered_ms if ms), default=now_s * 1000) / 1000)
 
     async def run(self) -> None:
         """Poll until the consumer is stopped. A poll that fails is repeated; nothing is skipped."""
@@ -88,6 +94,7 @@ class ReplyReader:
                 self._stats.read_errors += 1
                 await asyncio.sleep(RETRY_S)
                 continue
+            self.last_error = None
             if polled:
                 self._hand_over(polled)
 

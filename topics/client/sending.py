@@ -94,13 +94,14 @@ class StateSender:
             shipment.loads.append((call, rows[start:at]))  # full; a new batch takes any first record
             self._waiting_bytes += shipment.batch.size() - before
             shipment = self._next(route)
-            append, before, start = shipment.batch.append, 0, at
+            append, before, start = shipment.batch.append, shipment.batch.size(), at
             append(timestamp=now_ms, key=key, value=value, headers=headers)
         shipment.loads.append((call, rows[start:]))
         self._waiting_bytes += shipment.batch.size() - before
 
     def _next(self, route: Route) -> Shipment:
         shipment = Shipment(self._producer.create_batch())
+        self._waiting_bytes += shipment.batch.size()
         route.waiting.append(shipment)
         return shipment
 

@@ -45,12 +45,15 @@ class Mlp(nn.Module):
         self._activate = ACTIVATIONS[activation]
 
     def bind(self, rows: int) -> Forward:
-        """The forward pass for exactly `rows` rows; its outputs are buffers that the next call overwrites."""
+        """The forward pass for exactly `rows` rows; its outputs are buffers that the next call overwrites.
+
+        The weights are shared between buckets: transposed views, not copies.
+        """
         linears: list[Any] = list(self.layers)
         like = linears[0].weight
         buffers = [torch.empty(rows, width, dtype=like.dtype, device=like.device) for width in self._widths[1:]]
         steps = [
-            (linear.bias.detach(), linear.weight.detach().t().contiguous(), buffer)
+            (linear.bias.detach(), linear.weight.detach().t(), buffer)
             for linear, buffer in zip(linears, buffers, strict=True)
         ]
         *hidden, (last_bias, last_weight, values) = steps
@@ -58,7 +61,9 @@ class Mlp(nn.Module):
         finish = self._finish(values)
 
         def forward(observation: Tensor) -> tuple[Tensor, ...]:
-            x = observation.reshape(rows, width_in).to(dtype)
+            x = observation
+            if x.dtype is not dtype or x.dim() != 2:  # two calls saved where the buffer already fits
+                x = x.reshape(rows, width_in).to(dtype)
             for bias, weight, out in hidden:
                 x = activate(addmm(bias, x, weight, out=out))
             addmm(last_bias, x, last_weight, out=values)
