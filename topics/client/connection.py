@@ -67,13 +67,14 @@ async def connect(
     except BaseException:
         await asyncio.shield(kafka.stop(producer, kafka.CLOSE_S))
         raise
+    reader = ReplyReader(consumer, reply_topic, on_replies, stats)
     try:
         partitions, reply_partitions = await _partitions(producer, settings, reply_topic)
+        await reader.prepare(settings.kafka.connect_timeout_s)
     except BaseException:
         await asyncio.shield(_stop(producer, consumer, kafka.CLOSE_S))
         raise
     sender = StateSender(producer, on_refused)
-    reader = ReplyReader(consumer, reply_topic, on_replies, stats)
     tasks = tuple(_running(part.run(), client_id, on_failure) for part in (sender, reader))
     return Connection(producer, consumer, sender, reader, partitions, reply_partitions, tasks)
 

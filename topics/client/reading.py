@@ -8,7 +8,7 @@ decoded here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -38,6 +38,14 @@ class ReplyReader:
         self._reading = asyncio.Event()
         self.last_error: KafkaError | None = None
 
+    async def prepare(self, within_s: float) -> None:
+        """Learn where the reply topic's partitions live, which takes aiokafka 100 ms the first time.
+
+        Raises:
+            BrokerUnavailable: the broker did not say within `within_s`.
+        """
+        await self._bounded(self._ends({TopicPartition(self._topic, 0)}), within_s)
+
     def reads(self, partition: int) -> bool:
         """Whether answers in this partition are seen."""
         return TopicPartition(self._topic, partition) in self._next_offset
@@ -51,22 +59,29 @@ class ReplyReader:
         wanted = {TopicPartition(self._topic, partition) for partition in partitions}
         if wanted <= self._next_offset.keys():
             return
+        await self._bounded(self._add(wanted), within_s)
+
+    async def _bounded(self, asking: Coroutine[Any, Any, Any], within_s: float) -> None:
         try:
-            async with asyncio.timeout(within_s), self._adding:
-                self._assign(await self._ends(wanted - self._next_offset.keys()))
+            async with asyncio.timeout(within_s):
+                await asking
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(
                 f"the broker did not say within {within_s:g} s where the reply topic {self._topic} ends: "
                 f"{str(error) or type(error).__name__}"
             ) from error
 
+    async def _add(self, wanted: set[TopicPartition]) -> None:
+        async with self._adding:
+            added = wanted - self._next_offset.keys()
+            if added:
+                self._assign(await self._ends(added))
+
     async def _ends(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict(await self._consumer.end_offsets(partitions)) if partitions else {}
+        return dict(await self._consumer.end_offsets(partitions))
 
     def _assign(self, ends: dict[TopicPartition, int]) -> None:
         """In one step of the loop: no poll can run between `assign`, which forgets all positions, and `seek`."""
-        if not ends:
-            return
         self._next_offset |= ends
         self._consumer.assign(list(self._next_offset))
         for partition, offset in self._next_offset.items():
