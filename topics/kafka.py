@@ -42,6 +42,9 @@ __all__ = [
 Client: TypeAlias = AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient
 C = TypeVar("C")
 
+# Range sorts the members of a group by member ID, which is the client_id, "-" and random digits. This ends a client_id
+# where another may go on ("gpu-12" and "gpu-12-7"), or the random digits would decide, differently in each lane.
+MEMBER_END = "~"
 # On top of `connect_timeout_s`: closing what had begun, then finding out why it failed.
 DIAGNOSIS_S = 3.0
 CLOSE_S = 2.0
@@ -75,6 +78,7 @@ def make_consumer(
 ) -> AIOKafkaConsumer:
     """A consumer that is not started and subscribes to nothing; `special` overrides single options.
 
+    In a group, consumers with one `client_id` in groups of equal topics get equal partitions (decisions/0002).
     Without a group it is a reader for `assign()`. Start it before `subscribe()`: then `start` returns as soon
     as the cluster has answered, and `require_topics` can look before anything waits for a missing topic.
     """
@@ -92,7 +96,8 @@ def make_consumer(
         "fetch_max_bytes": kafka.fetch_max_bytes,
         "max_partition_fetch_bytes": kafka.max_partition_fetch_bytes,
     }
-    return AIOKafkaConsumer(client_id=client_id, **client_options(kafka), **(options | special))
+    member = client_id + MEMBER_END if group_id else client_id
+    return AIOKafkaConsumer(client_id=member, **client_options(kafka), **(options | special))
 
 
 def make_producer(

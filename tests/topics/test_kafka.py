@@ -7,11 +7,13 @@ import gc
 import logging
 import ssl
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.record import default_records
 
@@ -271,3 +273,29 @@ async def test_a_missing_topic_is_named_and_not_created(kafka: KafkaSettings, fl
         assert not set(topics) & set(await admin.list_topics())
     assert f"topic {topics[0]} (and 1 more) is missing on {kafka.bootstrap_servers}" in str(failure.value)
     assert "`fleet topics apply`" in str(failure.value)
+
+
+def owned(members: dict[str, str], topic: str) -> dict[str, list[int]]:
+    """Member's worker → partitions of `topic` by Range, as the group's leader would assign 12 of them."""
+    cluster = ClusterMetadata()
+    cluster._partitions = {topic: dict.fromkeys(range(12))}
+    metadata_of = {member: RangePartitionAssignor.metadata({topic}) for member in members}
+    assignment = RangePartitionAssignor.assign(cluster, metadata_of)
+    return {members[member]: owns.assignment[0][1] for member, owns in assignment.items()}
+
+
+async def test_one_client_id_gets_the_same_partitions_in_every_lane() -> None:
+    """A member ID is the client's ID and random hex digits: the random part must not decide the order."""
+    workers = ["w-2", "w-10", "w-1", "gpu-12", "gpu-12-7", "gpu"]
+    consumers = {worker: make_consumer(settings(9092), client_id=worker, group_id="f.high") for worker in workers}
+    lanes = [
+        owned(
+            {f"{consumer._client._client_id}-{uuid.uuid4()}": worker for worker, consumer in consumers.items()}, topic
+        )
+        for topic in ("f.states.high", "f.states.normal", "f.states.low")
+        for _ in range(20)
+    ]
+    for consumer in consumers.values():
+        await stop(consumer, 1)
+    assert all(lane == lanes[0] for lane in lanes)
+    assert sorted(number for numbers in lanes[0].values() for number in numbers) == list(range(12))
