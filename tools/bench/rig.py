@@ -33,6 +33,7 @@ from workers.settings import Settings
 
 WORKER: Final = ("-c", "from tools.cli import main; main()", "worker")
 CLIENT_ID: Final = "fleet-bench"
+SHIPPED_MODEL: Final = Path(__file__).parent.parent / "demo" / "models" / "cartpole"
 
 
 class Rig:
@@ -98,8 +99,7 @@ async def open_rig(settings: Settings) -> AsyncIterator[Rig]:
         SettingsError: the bare loop cannot serve the model.
         ModelError, BrokerUnavailable: no such model, no such cluster.
     """
-    manifest = read_manifest(settings.model.path)
-    require_plain(manifest)
+    manifest = served(settings)
     logs = Path(tempfile.mkdtemp(prefix="fleet-bench-"))
     await ensure_topics(settings)
     try:
@@ -109,11 +109,18 @@ async def open_rig(settings: Settings) -> AsyncIterator[Rig]:
     shutil.rmtree(logs, ignore_errors=True)  # after a failure the logs stay: the error names them
 
 
-def require_plain(manifest: Manifest) -> None:
-    """SettingsError unless the model takes one tensor, which is all that the bare loop can read."""
+def served(settings: Settings) -> Manifest:
+    """The model's manifest.
+
+    Raises:
+        ModelError: there is none.
+        SettingsError: the model takes something other than one tensor, which is all that the bare loop can read.
+    """
+    manifest = read_manifest(settings.model.path)
     if len(manifest.inputs) != 1 or manifest.inputs[0].dtype == "bool":
         found = ", ".join(f"{spec.name} {spec}" for spec in manifest.inputs)
         raise SettingsError(f"{manifest} takes {found}: the bare loop serves models with one input of numbers")
+    return manifest
 
 
 async def _delete_topics(settings: Settings) -> None:
@@ -145,12 +152,15 @@ def bench_settings(benchmark: str, model: Path | None, servers: str | None, cons
         "kafka": {"bootstrap_servers": servers},
         "http": {"port": free_ports(1)[0]},
     }
-    settings = load_settings(Settings, overrides=overrides)
-    configured = {shown.key for shown in describe(settings) if shown.source != "default"}
+    configured = {
+        shown.key for shown in describe(load_settings(Settings, overrides=overrides)) if shown.source != "default"
+    }
     if "model.path" not in configured:
         overrides["model"] = {"path": SHIPPED_MODEL}
+    settings = load_settings(Settings, overrides=overrides)
+    served(settings)  # a mistake is told before anything is started
     if "kafka.bootstrap_servers" in configured:
-        yield load_settings(Settings, overrides=overrides)
+        yield settings
         return
     with console.status("starting a Kafka of our own"):
         cluster = start_broker()
@@ -159,6 +169,3 @@ def bench_settings(benchmark: str, model: Path | None, servers: str | None, cons
         yield load_settings(Settings, overrides=overrides)
     finally:
         cluster.stop()
-
-
-SHIPPED_MODEL: Final = Path(__file__).parent.parent / "demo" / "models" / "cartpole"

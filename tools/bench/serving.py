@@ -50,6 +50,7 @@ class Window:
         await asyncio.sleep(warm_s)
         opened_s, cpu_s, self.is_open = time.monotonic(), self._child.cpu_s(), True
         while (past_s := time.monotonic() - opened_s) < self.seconds:
+            self._child.require_alive()
             on_second(past_s)
             await asyncio.sleep(min(TICK_S, self.seconds - past_s))
         self.is_open, self.is_over = False, True
