@@ -11,15 +11,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-Array = npt.NDArray[Any]
+from topics.tensors import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from rich.console import Console
 from torch import nn
 
 from tools.demo.packages import SHIPPED
-from tools.demo.ppo import Array, Learner, Recipe
-from topics.errors import FleetError
+from tools.demo.ppo import Learner, Recipe
+from topics.tensors import Array
 from workers.models import Model, load_model
 from workers.models.pack import pack
 
@@ -108,9 +108,7 @@ def train(recipe: Recipe, seed: int) -> nn.Sequential:
     return best
 
 
-def draft_manifest(
-    name: str, recipe: Recipe, actor: nn.Sequential, training: dict[str, Any]
-) -> dict[str, Any]:
+def draft_manifest(name: str, recipe: Recipe, actor: nn.Sequential, training: dict[str, Any]) -> dict[str, Any]:
     """The manifest but for hashes and golden pairs."""
     linears = [layer for layer in actor if isinstance(layer, nn.Linear)]
     return {
@@ -141,8 +139,7 @@ def write_package(path: Path, name: str, recipe: Recipe, actor: nn.Sequential, s
     """Write the package and give the mean return it reaches itself over `FINAL_SEEDS`."""
     path.mkdir(parents=True, exist_ok=True)
     weights = {
-        f"layers.{int(key.split('.')[0]) // 2}.{key.split('.')[1]}": value
-        for key, value in actor.state_dict().items()
+        f"layers.{int(key.split('.')[0]) // 2}.{key.split('.')[1]}": value for key, value in actor.state_dict().items()
     }
     (path / "weights.safetensors").write_bytes(safetensors.torch.save(weights))
     training: dict[str, Any] = {"script": "tools/demo/train.py", "recipe": name, "seed": seed}
@@ -168,7 +165,7 @@ def main(
 ) -> None:
     """Train a policy and write its model package."""
     if name not in RECIPES:
-        raise FleetError(f'no recipe "{name}", expected one of {", ".join(RECIPES)}')
+        raise typer.BadParameter(f'no recipe "{name}", expected one of {", ".join(RECIPES)}')
     torch.set_num_threads(1)  # these layers are too small to share, and one thread adds in one order
     path = out or SHIPPED / name
     reached = write_package(path, name, RECIPES[name], train(RECIPES[name], seed), seed)

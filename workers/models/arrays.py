@@ -7,17 +7,14 @@ way.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from topics.tensors import DTYPES
-
-Array = npt.NDArray[Any]
+from topics.tensors import DTYPES, Array
 
 TORCH_DTYPES: Final[dict[str, torch.dtype]] = {name: getattr(torch, name) for name in DTYPES}
 _NAMES: Final = {dtype: name for name, dtype in TORCH_DTYPES.items()}
@@ -34,7 +31,3 @@ def array_of(tensor: Tensor) -> Array:
 def dtype_name(dtype: torch.dtype) -> str:
     """Our name of a torch dtype, torch's own for those that cannot travel."""
     return _NAMES.get(dtype, str(dtype))
-
-
-def is_float(name: str) -> bool:
-    return TORCH_DTYPES[name].is_floating_point

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
-from topics.tensors import DTYPES, TensorSpec
+from topics.tensors import DTYPES, Array, TensorSpec
 from workers.models.errors import ModelError, one_line
 from workers.models.files import read_verified
 from workers.models.package import GoldenFile, Manifest
 
-Array = npt.NDArray[Any]
 Predict = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 _DTYPES: Final = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workers.models.golden import Array
+from topics.tensors import Array
 from workers.models.model import Model
 from workers.models.samples import sample_inputs
 

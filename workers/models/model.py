@@ -6,13 +6,11 @@ The seam between the predictors (one thread, one batch at a time) and the backen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy.typing as npt
-
+from topics.tensors import Array
 from workers.models.package import Manifest
 
-Array = npt.NDArray[Any]
 OnBucket = Callable[[int], None]
 
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from topics.tensors import Array
 from workers.models.errors import ModelError
 from workers.models.fields import parse_object
 from workers.models.files import MANIFEST, MAX_MANIFEST_BYTES, digest, read_file
-from workers.models.golden import Array, Golden, read_golden
+from workers.models.golden import Golden, read_golden
 from workers.models.load import load_unproven
 from workers.models.package import Manifest, parse_manifest
 from workers.models.samples import sample_inputs

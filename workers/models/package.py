@@ -55,7 +55,7 @@ class Manifest:
 
     `inputs` and `outputs` are without the batch axis; the first output is "action", the others are extras.
     `buckets` are the batch sizes the model runs at, ascending: a batch is padded up to the next one.
-    `compute` is the dtype of the arithmetic inside, None for the weights' own. `digest` is the sha256 of
+    `compute` is the dtype of the arithmetic inside, None for what the factory builds. `digest` is the sha256 of
     manifest.json, and through the hashes in it of the whole package.
     """
 

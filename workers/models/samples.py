@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from topics.tensors import TensorSpec
+from topics.tensors import Array, TensorSpec
 from workers.models.package import Manifest
-
-Array = npt.NDArray[Any]
 
 
 def sample_inputs(manifest: Manifest, rows: int, seed: int) -> dict[str, Array]:

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers.models.arrays import TORCH_DTYPES, Array
+from topics.tensors import Array
+from workers.models.arrays import TORCH_DTYPES
 from workers.models.errors import ModelError, one_line
 from workers.models.factories import build
 from workers.models.forward import forward_for, require_outputs

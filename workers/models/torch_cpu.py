@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workers.models.arrays import Array, array_of
+from topics.tensors import Array
+from workers.models.arrays import array_of
 from workers.models.forward import Forward, staged_dtype
 from workers.models.package import Manifest
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from topics.tensors import TensorSpec
-from workers.models.arrays import TORCH_DTYPES, Array, array_of
+from topics.tensors import Array, TensorSpec
+from workers.models.arrays import TORCH_DTYPES, array_of
 from workers.models.forward import Forward, staged_dtype
 from workers.models.package import Manifest
 
