@@ -23,23 +23,25 @@ KNOWN = (
     (r"Too many open files", "the limit of open files is too low: see `ulimit -n`"),
 )
 _TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|^Error|Exception\b|^Caused by")
+_JVM_CRASH = re.compile(r"fatal error has been detected by the Java|Error occurred during initialization of")
 _PREFIX = re.compile(r"^[\d\-: .]*(\[[^\]]*\] )?(ERROR|FATAL) \S+ - ")
-
-
-def known_cause(log: Path) -> str | None:
-    """What a person can do something about, if the log tells of it."""
-    text = _tail(log)
-    return next((cause for pattern, cause in KNOWN if re.search(pattern, text)), None)
 
 
 def why_it_died(log: Path) -> str:
     """The known cause, else the last line that tells of trouble, else the last line."""
-    if cause := known_cause(log):
-        return cause
-    lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]
+    text = _tail(log)
+    for pattern, cause in KNOWN:
+        if re.search(pattern, text):
+            return cause
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     trouble = [line for line in lines if _TROUBLE.search(line)]
     last = (trouble or lines or ["it said nothing"])[-1]
     return _PREFIX.sub("", last)[:200]
+
+
+def java_crashed(log: Path) -> bool:
+    """Whether it was the JVM that failed, not Kafka: then a start-up archive may be to blame."""
+    return bool(_JVM_CRASH.search(_tail(log)))
 
 
 def _tail(log: Path) -> str:

@@ -37,8 +37,6 @@ def replication(nodes: int) -> tuple[int, int]:
 def server_properties(node: NodePlan, cluster: Sequence[NodePlan]) -> str:
     """The text of server.properties for `node`, one of `cluster`."""
     settings = _addresses(node, cluster) | _replicated(len(cluster)) | _sized_for_one_machine()
-    if len(cluster) > 1:
-        settings |= _quick_failover()
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
@@ -74,6 +72,9 @@ def _sized_for_one_machine() -> dict[str, object]:
         "auto.create.topics.enable": "false",  # a misspelt topic is an error, not a new topic
         "group.initial.rebalance.delay.ms": 0,  # a first worker has its partitions at once
         "group.min.session.timeout.ms": 1000,  # tests of a dead worker need not wait the usual 6 s
+        # A killed node's partitions move, and a killed node may come back, after 4 s instead of 9 s.
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 4000,
         # 50 partitions each by default, which is 50 folders and open files for a handful of groups.
         "offsets.topic.num.partitions": 8,
         "transaction.state.log.num.partitions": 8,
@@ -85,8 +86,3 @@ def _sized_for_one_machine() -> dict[str, object]:
         "log.retention.check.interval.ms": 60_000,
         "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # the default, 128 MiB, is a quarter of our heap
     }
-
-
-def _quick_failover() -> dict[str, object]:
-    """A killed node's partitions move after 4 s instead of 9 s: what fault tests wait for."""
-    return {"broker.heartbeat.interval.ms": 500, "broker.session.timeout.ms": 4000}

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tools.broker.archive import archive_flags, forget_archive
 from tools.broker.cluster import READY_WITHIN_S, Cluster, Node
-from tools.broker.diagnose import known_cause
+from tools.broker.diagnose import java_crashed
 from tools.broker.errors import AlreadyRunning, BrokerDied, BrokerFault, PortTaken
 from tools.broker.folders import ClusterRecord, locked_folder, new_id, require_ours, require_space
 from tools.broker.install import install
@@ -64,7 +64,7 @@ def start_broker(
             cluster.wait_ready(ready_within_s)
         except BaseException as err:
             cluster.stop(within_s=2.0)
-            if isinstance(err, BrokerDied) and not any(known_cause(node.log) for node in cluster.nodes):
+            if isinstance(err, BrokerDied) and any(java_crashed(node.log) for node in cluster.nodes):
                 forget_archive()
             raise
     if not detached:
