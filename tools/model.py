@@ -77,9 +77,7 @@ def check(
         report |= {"forward_us": forward_us, "invariance": asdict(invariance)}  # type: ignore[dict-item]
         _console.print_json(json.dumps(report))
         return
-    golden = (
-        "golden pairs match" if model.manifest.golden else "no golden pairs (`fleet model pack` makes some)"
-    )
+    golden = "golden pairs match" if model.manifest.golden else "no golden pairs (`fleet model pack` makes some)"
     _console.print(f"[green]✓[/] {model.manifest} on {model.device}: hashes and weights fit, {golden}")
     for rows, took_us in forward_us.items():
         _console.print(f"  batch of {rows:>5}  {took_us:9.1f} µs  {took_us / rows:8.2f} µs a decision")
@@ -119,9 +117,7 @@ def _tensors(specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _median_us(model: Model, rows: int) -> float:
-    inputs: dict[str, Any] = {
-        spec.name: np.zeros((rows, *spec.shape), spec.numpy) for spec in model.manifest.inputs
-    }
+    inputs: dict[str, Any] = {spec.name: np.zeros((rows, *spec.shape), spec.numpy) for spec in model.manifest.inputs}
     took = []
     for _ in range(TIMED_RUNS):
         begun = time.perf_counter()

@@ -1,6 +1,6 @@
 """Kafka headers of states and actions: Spring's ReplyingKafkaTemplate names and bytes, and W3C's trace context.
 
-`read` runs once per record on the worker's hot path; the usual record has one header, the correlation ID.
+The usual state has one header, its correlation ID: `only_correlated` tells, and `read` is for all others.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ class Routing:
     """Whether a correlation ID is among the echoed headers."""
 
 
+def only_correlated(headers: Headers) -> bool:
+    """Whether these are the headers of the usual state: a correlation ID and nothing else. They can be echoed as they
+    are, and `read` would add nothing."""
+    return len(headers) == 1 and headers[0][0] == CORRELATION_ID and headers[0][1] is not None
+
+
 def read(headers: Headers) -> Routing:
     """The routing in a state's headers; `DecodeError` where one of ours is malformed. Unknown headers are ignored."""
-    if len(headers) == 1 and headers[0][0] == CORRELATION_ID and headers[0][1] is not None:
-        return Routing(echoed=list(headers), correlated=True)  # type: ignore[arg-type]  # no None: checked above
     routing = Routing()
     echoed: Echoed = []
     for name, value in headers:

@@ -11,6 +11,8 @@ from aiokafka.partitioner import murmur2
 
 # An entry costs about 150 bytes, so the table stays below 15 MB however many agents come and go.
 MAX_REMEMBERED_KEYS = 100_000
+# A hostile client's keys may be as large as its records.
+MAX_REMEMBERED_KEY_BYTES = 256
 
 
 class Partitioner:
@@ -41,7 +43,8 @@ class Partitioner:
             self._known.clear()
         # Java's Utils.toPositive: the sign bit is dropped, not negated.
         partition = (int(murmur2(key)) & 0x7FFFFFFF) % self.partitions
-        self._known[key] = partition
+        if len(key) <= MAX_REMEMBERED_KEY_BYTES:
+            self._known[key] = partition
         return partition
 
     def __repr__(self) -> str:

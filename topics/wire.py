@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final
 
 import msgpack
@@ -121,33 +122,36 @@ def decode_state(value: bytes, limits: Limits = DEFAULT_LIMITS, ext_hook: ExtHoo
     observation, options = fields["observation"], get("options")
     if type(observation) in (list, dict) or options:
         check_depth([observation, options], limits.max_depth)
-    state = State(
-        observation,
-        get("seq", 0),
-        get("episode"),
-        get("kind"),
-        get("deadline_us"),
-        get("sent_us"),
-        options or {},
-    )
-    _check_state(state)
-    return state
+    seq, episode, kind = get("seq", 0), get("episode"), get("kind")
+    deadline_us, sent_us = get("deadline_us"), get("sent_us")
+    found = (type(seq), type(episode), type(kind), type(deadline_us), type(sent_us), type(options))
+    if found not in _STATE_TYPES or seq < 0:
+        raise _wrong_state(fields)
+    return State(observation, seq, episode, kind, deadline_us, sent_us, options or {})
 
 
-def _check_state(state: State) -> None:
-    """Plain comparisons only: this runs once per record."""
-    if type(state.seq) is not int or state.seq < 0:
-        raise _wrong("seq", state.seq, "a whole number ≥ 0")
-    if state.deadline_us is not None and type(state.deadline_us) is not int:
-        raise _wrong("deadline_us", state.deadline_us, "Unix time in µs as a whole number")
-    if state.sent_us is not None and type(state.sent_us) is not int:
-        raise _wrong("sent_us", state.sent_us, "Unix time in µs as a whole number")
-    if state.kind is not None and type(state.kind) is not str:
-        raise _wrong("kind", state.kind, "a string")
-    if state.episode is not None and type(state.episode) not in (int, str):
-        raise _wrong("episode", state.episode, "a whole number or a string")
-    if type(state.options) is not dict:
-        raise _wrong("options", state.options, "a map")
+_MAYBE_INT: Final = (int, type(None))
+_STATE_TYPES: Final = frozenset(
+    product((int,), (int, str, type(None)), (str, type(None)), _MAYBE_INT, _MAYBE_INT, (dict, type(None)))
+)
+"""Types of seq, episode, kind, deadline_us, sent_us and options: one look-up per record, not a check per field."""
+
+_EXPECTED: Final = {
+    "seq": "a whole number ≥ 0",
+    "episode": "a whole number or a string",
+    "kind": "a string",
+    "deadline_us": "Unix time in µs as a whole number",
+    "sent_us": "Unix time in µs as a whole number",
+    "options": "a map",
+}
+
+
+def _wrong_state(fields: dict[str, Any]) -> DecodeError:
+    """The first field that keeps `fields` from being a state."""
+    for at, name in enumerate(("seq", "episode", "kind", "deadline_us", "sent_us", "options")):
+        if name in fields and type(fields[name]) not in {types[at] for types in _STATE_TYPES}:
+            return _wrong(name, fields[name], _EXPECTED[name])
+    return _wrong("seq", fields["seq"], _EXPECTED["seq"])
 
 
 def _wrong(field: str, found: Any, expected: str) -> DecodeError:

@@ -7,17 +7,17 @@ Takes Kafka records, gives `Request`s whose rows fit the model's inputs. A bad r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from aiokafka.structs import ConsumerRecord
 
-from topics import headers
 from topics.errors import DecodeError, RecordError, ReplyTopicError, TooLarge
+from topics.headers import Routing, only_correlated, read
 from topics.names import Lane
 from topics.observations import Observations, is_plain
 from topics.partitions import Partitioner
-from topics.records import State
 from topics.wire import Limits, decode_state
 from workers.offsets import PartitionOffsets
 from workers.requests import NEVER, Refusal, Request
@@ -54,12 +54,12 @@ class ReplyTopics:
         self._partitioners = {topic: Partitioner(count) for topic, count in partitions.items()}
         self._counts = dict(partitions)
         self.default = next(iter(partitions))
-        self._by_agent = self._partitioners[self.default]
+        self._partitioner = self._partitioners[self.default]
 
-    def place(self, routing: headers.Routing, agent: bytes) -> tuple[str, int]:
+    def place(self, routing: Routing, agent: bytes) -> tuple[str, int]:
         """Topic and partition of the reply; `ReplyTopicError` if the record may not have it there."""
         if routing.reply_topic is None and routing.reply_partition is None:
-            return self.default, self._by_agent(agent)
+            return self.by_agent(agent)
         topic = routing.reply_topic if routing.reply_topic is not None else self.default
         if topic not in self._counts:
             raise ReplyTopicError(f"reply topic {topic!r:.100} is not one of {', '.join(self._counts)}")
@@ -70,9 +70,9 @@ class ReplyTopics:
             raise ReplyTopicError(f"{found}: it has partitions 0 to {self._counts[topic] - 1}")
         return topic, routing.reply_partition
 
-    def fallback(self, agent: bytes) -> tuple[str, int]:
-        """Where a rejection goes when the record's own wish cannot be granted."""
-        return self.default, self._by_agent(agent)
+    def by_agent(self, agent: bytes | None) -> tuple[str, int]:
+        """Where a reply goes if the record wishes nothing: the agent's own partition of the default topic."""
+        return self.default, self._partitioner(agent or b"")
 
 
 class Admission:
@@ -87,53 +87,74 @@ class Admission:
         """Sort the records of one partition into requests and refusals, in their order."""
         admitted = Admitted()
         for record in records:
-            request = self._request(lane, record, offsets, time)
             try:
-                self._read(record, request, time)
-                if request.deadline_us <= time.now_us:
-                    admitted.refusals.append(Refusal(request, "expired", _late(request, time.now_us)))
-                else:
-                    admitted.requests.append(request)
+                request = self._request(lane, record, offsets, time)
             except RecordError as error:
+                request = self._unserved(lane, record, offsets, time)
                 admitted.refusals.append(Refusal(request, "rejected", str(error), dead=error.reason))
+                continue
+            if request.deadline_us <= time.now_us:
+                admitted.refusals.append(Refusal(request, "expired", _late(request, time.now_us)))
+            else:
+                admitted.requests.append(request)
         return admitted
 
     def _request(self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime) -> Request:
-        """The request as far as it is known before anything of the record was believed."""
+        """The hot path: everything about one record is read once. Raises `RecordError`."""
+        agent, value = record.key, record.value
+        if only_correlated(record.headers):
+            echoed, correlated, (topic, partition) = list(record.headers), True, self._reply_topics.by_agent(agent)
+        else:
+            routing = read(record.headers)
+            echoed, correlated = routing.echoed, routing.correlated
+            topic, partition = self._reply_topics.place(routing, agent)
+        if not agent or value is None or len(agent) > MAX_AGENT_BYTES or len(value) > self._limits.max_bytes:
+            raise self._unfit(agent, value)
+        state = decode_state(value, self._limits, self._observations.ext_hook)
+        observation, deadline_us, sent_us = state.observation, state.deadline_us, state.sent_us
+        now_us, from_unix_us = time.now_us, time.from_unix_us
+        sent_us = now_us + SENT_MAX_AGE_US if sent_us is None else sent_us + from_unix_us
+        if abs(now_us - sent_us) >= SENT_MAX_AGE_US:
+            sent_us = record.timestamp * 1000 + from_unix_us
+        return Request(
+            record,
+            offsets,
+            lane,
+            agent,
+            now_us,
+            sent_us,
+            topic,
+            partition,
+            echoed,
+            correlated,
+            state.seq,
+            NEVER if deadline_us is None else min(deadline_us + from_unix_us, NEVER),
+            self._observations.rows(observation),
+            type(observation) is not memoryview and is_plain(observation),
+        )
+
+    def _unserved(self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime) -> Request:
+        """As much of a bad record as can be trusted, so that its rejection reaches whoever asked."""
         agent = record.key or b""
-        topic, partition = self._reply_topics.fallback(agent)
+        topic, partition = self._reply_topics.by_agent(agent)
         sent_us = record.timestamp * 1000 + time.from_unix_us
-        return Request(record, offsets, lane, agent, time.now_us, sent_us, topic, partition)
+        request = Request(record, offsets, lane, agent, time.now_us, sent_us, topic, partition)
+        with suppress(RecordError):
+            routing = read(record.headers)
+            request.headers, request.correlated = routing.echoed, routing.correlated
+            request.reply_topic, request.reply_partition = self._reply_topics.place(routing, agent)
+        with suppress(RecordError):
+            request.seq = decode_state(record.value or b"", self._limits).seq
+        return request
 
-    def _read(self, record: Record, request: Request, time: PollTime) -> None:
-        """Headers first, so that a rejection of the value still reaches its asker."""
-        routing = headers.read(record.headers)
-        request.headers, request.correlated = routing.echoed, routing.correlated
-        if routing.reply_topic is not None or routing.reply_partition is not None:
-            request.reply_topic, request.reply_partition = self._reply_topics.place(routing, request.agent)
-        if not record.key:
-            raise DecodeError("record has no key, expected the agent's ID in UTF-8")
-        if len(record.key) > MAX_AGENT_BYTES:
-            raise TooLarge(f"agent ID has {len(record.key)} bytes, the limit is {MAX_AGENT_BYTES}")
-        if record.value is None:
-            raise DecodeError("record has no value, expected a MessagePack map")
-        if len(record.value) > self._limits.max_bytes:
-            raise TooLarge(f"record has {len(record.value)} bytes, the limit is {self._limits.max_bytes}")
-        state = decode_state(record.value, self._limits, self._observations.ext_hook)
-        self._apply(state, request, time)
-        observation = state.observation
-        request.rows = self._observations.rows(observation)
-        request.plain = type(observation) is not memoryview and is_plain(observation)
-
-    @staticmethod
-    def _apply(state: State, request: Request, time: PollTime) -> None:
-        request.seq = state.seq
-        if state.deadline_us is not None:
-            request.deadline_us = min(state.deadline_us + time.from_unix_us, NEVER)
-        if state.sent_us is not None:
-            sent_us = state.sent_us + time.from_unix_us
-            if abs(time.now_us - sent_us) < SENT_MAX_AGE_US:
-                request.sent_us = sent_us
+    def _unfit(self, agent: bytes | None, value: bytes | None) -> RecordError:
+        if not agent:
+            return DecodeError("record has no key, expected the agent's ID in UTF-8")
+        if len(agent) > MAX_AGENT_BYTES:
+            return TooLarge(f"agent ID has {len(agent)} bytes, the limit is {MAX_AGENT_BYTES}")
+        if value is None:
+            return DecodeError("record has no value, expected a MessagePack map")
+        return TooLarge(f"record has {len(value)} bytes, the limit is {self._limits.max_bytes}")
 
 
 def _late(request: Request, now_us: int) -> str:

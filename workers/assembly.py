@@ -111,21 +111,26 @@ def _watch_lane(queue: LaneQueue, offsets: LaneOffsets, metrics: Metrics) -> Non
 
 
 def make_replies(
-    settings: Settings, manifest: Manifest, worker: Worker, replies: AIOKafkaProducer, dead: AIOKafkaProducer
+    settings: Settings,
+    manifest: Manifest,
+    worker: Worker,
+    replies: AIOKafkaProducer,
+    dead: AIOKafkaProducer,
+    dead_partitions: int,
 ) -> Replies:
     """The reply step. Dead letters have a producer of their own, so that neither waits for the other's retries."""
     version = str(manifest)
     letters = DeadLetters(
         Outbox(dead),
         settings.names.dead,
-        settings.topics.dead_partitions,
+        dead_partitions,
         settings.worker,
         version,
         settings.reply.timeout_s,
     )
     columns = ActionColumns(manifest.outputs, version, settings.worker)
     encoder = Encoder(columns, [spec.name for spec in manifest.outputs], version, settings.worker)
-    return Replies(Outbox(replies), letters, encoder, worker.answered, settings.reply.timeout_s)
+    return Replies(Outbox(replies), letters, encoder, worker.answered, settings.reply.timeout_s, worker.metrics)
 
 
 def make_intake(

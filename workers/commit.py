@@ -59,7 +59,9 @@ class Commit:
                 self._failed(error)
                 return False
             self._offsets.committed(finished)
-            self._metrics.committed(self._lane, asyncio.get_running_loop().time() - started_s)
+            seconds = asyncio.get_running_loop().time() - started_s
+            self._metrics.committed(self._lane, seconds)
+            self._metrics.stage("commit", seconds, 0)
             return True
 
     def _measure_lag(self) -> None:

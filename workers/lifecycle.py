@@ -111,7 +111,8 @@ class Life:
             worker = make_worker(
                 settings, self._manifest, self._predictors, await self._reply_topics(replies), self._metrics
             )
-            worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead))
+            dead_partitions = len(await dead.partitions_for(settings.names.dead))
+            worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, dead_partitions))
             for lane in LANES:
                 await self._add_intake(stack, worker, lane)
             await self._serve(worker)

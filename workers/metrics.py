@@ -21,7 +21,7 @@ from workers.busy import Busy
 from workers.series import Counters, Family, Gauges, Histograms, Values
 from workers.snapshot import Snapshot
 
-Stage = Literal["receive", "admit", "lanes", "predict", "reply", "commit"]
+Stage = Literal["admit", "predict", "reply", "commit"]
 """The steps that report where time goes; a label value is the step's file name."""
 
 RebalanceKind = Literal["assigned", "revoked"]

@@ -16,7 +16,9 @@ from topics.outbox import Outbox
 from topics.records import Action, Origin, Timing
 from topics.tensors import Array
 from topics.wire import encode_action
+from workers.clock import now_us
 from workers.dead_letters import DeadLetters
+from workers.metrics import Metrics
 from workers.requests import Predicted, Refusal, Request
 
 OnAnswered = Callable[[Sequence[Predicted], Sequence[Refusal]], None]
@@ -33,12 +35,14 @@ class Replies:
         encoder: Encoder,
         on_answered: OnAnswered,
         within_s: float,
+        metrics: Metrics,
     ) -> None:
         self._outbox = outbox
         self._dead_letters = dead_letters
         self._encoder = encoder
         self._on_answered = on_answered
         self._within_s = within_s
+        self._metrics = metrics
         self._predicted: list[Predicted] = []
         self._refusals: list[Refusal] = []
         self._wake = asyncio.Event()
@@ -64,11 +68,14 @@ class Replies:
             self._wake.clear()
             predicted, self._predicted = self._predicted, []
             refusals, self._refusals = self._refusals, []
+            started_us = now_us()
             ours = [refusal for refusal in refusals if not refusal.request.offsets.revoked]
             await self._dead_letters.write(ours)
             self._encode(predicted, ours)
             await self._outbox.flush(self._within_s)
             self._on_answered(predicted, refusals)
+            answered = sum(map(len, (ran.batch for ran in predicted))) + len(ours)
+            self._metrics.stage("reply", (now_us() - started_us) / 1e6, answered)
 
     def _encode(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
         add = self._outbox.add

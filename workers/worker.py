@@ -48,7 +48,7 @@ class Worker:
         self._admission = admission
         self._schedule = schedule
         self._predictors = predictors
-        self._metrics = metrics
+        self.metrics = metrics
         self._replies: Replies | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -77,8 +77,8 @@ class Worker:
             self.replies.refused(admitted.refusals)
             size_bytes += sum([record.serialized_value_size for record in records])
             n += len(records)
-        self._metrics.polled(lane, n, size_bytes)
-        self._metrics.stage("admit", (now_us() - time.now_us) / 1e6, n)
+        self.metrics.polled(lane, n, size_bytes)
+        self.metrics.stage("admit", (now_us() - time.now_us) / 1e6, n)
         self.pump()
 
     def pump(self) -> None:
@@ -105,7 +105,7 @@ class Worker:
 
     def answered(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
         """Steps 6–7: the broker has acknowledged these answers, so their offsets are finished."""
-        counted = count_answers(predicted, refusals, now_us(), self._metrics)
+        counted = count_answers(predicted, refusals, now_us(), self.metrics)
         for lane, n in counted.items():
             self.lanes[lane].answered(n)
         self.progress.set()

@@ -168,9 +168,7 @@ class Fleet:
         for lane in ("high", "normal", "low"):
             consumer = make_consumer(self.settings.kafka, client_id="story", group_id=self.names.group(lane))
             async with started(consumer, self.settings.kafka):
-                parts = [
-                    TopicPartition(self.names.states(lane), p) for p in range(self.settings.topics.partitions)
-                ]
+                parts = [TopicPartition(self.names.states(lane), p) for p in range(self.settings.topics.partitions)]
                 sums[lane] = sum([await consumer.committed(part) or 0 for part in parts])
         return sums
 

@@ -45,7 +45,11 @@ POISON: dict[str, tuple[Any, str, bytes]] = {
     "wrong shape": (encode_state(State(np.zeros(5, np.float32), seq=7)), "shape [5], expected [4]", b"wrong_input"),
     "NaN": (encode_state(State(observation(np.nan), seq=7)), "NaN", b"wrong_input"),
     "truncated": (encode_state(State(observation(1.0)))[:-9], "MessagePack", b"undecodable"),
-    "a claim of 100 MiB in 20 bytes": (b"\x82\xa1v\x01\xabobservation\xc6\x06\x40\x00\x00", "MessagePack", b"undecodable"),
+    "a claim of 100 MiB in 20 bytes": (
+        b"\x82\xa1v\x01\xabobservation\xc6\x06\x40\x00\x00",
+        "MessagePack",
+        b"undecodable",
+    ),
     "a nested bomb": (b"\x82\xa1v\x01\xabobservation" + b"\x91" * 1000 + b"\xc0", "", b"undecodable"),
     "raises in the model": (encode_state(State(observation(-666), seq=7)), "told to raise", b"model_error"),
 }
@@ -172,7 +176,7 @@ async def _settled(*workers: Any) -> None:
     """Wait until the workers together own every partition of every lane once."""
     for _ in range(200):
         owned = [_owned(worker) for worker in workers]
-        lanes = [sorted(sum((one.get(lane, []) for one in owned), [])) for lane in ("high", "normal", "low")]
+        lanes = [sorted(p for one in owned for p in one.get(lane, [])) for lane in ("high", "normal", "low")]
         if lanes == [list(range(12))] * 3:
             return
         await asyncio.sleep(0.1)

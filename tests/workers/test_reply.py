@@ -15,6 +15,7 @@ from topics.outbox import Outbox, SendFailed
 from topics.tensors import TensorSpec
 from topics.wire import decode_action
 from workers.dead_letters import DeadLetters
+from workers.metrics import Metrics
 from workers.reply import Encoder, Replies
 from workers.requests import Batch, Fault, Predicted, Refusal, Request
 
@@ -59,11 +60,12 @@ class Bench:
         columns = ActionColumns([ACTION], "m v1", "w")
         letters = DeadLetters(Outbox(self.dead), "f.dead", 1, "w", "m v1", 1.0)  # type: ignore[arg-type]
         self.replies = Replies(
-            Outbox(self.producer),
+            Outbox(self.producer),  # type: ignore[arg-type]
             letters,
             Encoder(columns, ["action"], "m v1", "w"),
             self._count,
-            0.2,  # type: ignore[arg-type]
+            0.2,
+            Metrics(max_batch=8),
         )
 
     def _count(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:

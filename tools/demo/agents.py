@@ -53,7 +53,7 @@ async def play(settings: FleetSettings, manifest: Manifest, groups: Groups, plan
         await ask_first(client, manifest, groups[0][1])
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        run = Play(client, plan["environment"], tally, began_s + plan["seconds"])
+        run = Play(client, plan["environment"], tally, began_s + plan["seconds"], clock)
         telling = asyncio.create_task(keep_telling(tally, groups, began_s))
         try:
             await run.run(groups)

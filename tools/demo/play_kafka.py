@@ -7,7 +7,7 @@ policy alone and never on timing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -28,14 +28,16 @@ PAUSE_S: Final = 0.05
 
 
 class Play:
-    """The play of several groups through one client until `until_s` on the event loop's clock."""
+    """The play of several groups through one client, until `clock` (seconds) shows `until_s`."""
 
-    def __init__(self, client: AgentClient, environment: str, tally: Tally, until_s: float) -> None:
+    def __init__(
+        self, client: AgentClient, environment: str, tally: Tally, until_s: float, clock: Callable[[], float]
+    ) -> None:
         self._client = client
         self._environment = environment
         self._tally = tally
         self._until_s = until_s
-        self._clock = asyncio.get_running_loop().time
+        self._clock = clock
         self.failure = ""
         """Why play ended early."""
 

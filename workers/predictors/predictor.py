@@ -101,7 +101,9 @@ class Predictor:
         self._metrics.batch_started(self.name, started_us / 1e6)
         outputs, faults = forward([request.rows for request in batch.requests])
         ended_us = now_us()
-        self._metrics.batch_finished(self.name, len(batch), forward.bucket(len(batch)), (ended_us - started_us) / 1e6)
+        seconds = (ended_us - started_us) / 1e6
+        self._metrics.batch_finished(self.name, len(batch), forward.bucket(len(batch)), seconds)
+        self._metrics.stage("predict", seconds, len(batch))
         loop.call_soon_threadsafe(self._on_predicted, Predicted(batch, outputs, started_us, ended_us, faults))
 
     def __repr__(self) -> str:
