@@ -30,7 +30,7 @@ from workers.assembly import (
 )
 from workers.errors import PredictorBroken
 from workers.health import Health, HealthServer, keep_beating
-from workers.logs import get_logger
+from workers.logs import adopt, get_logger
 from workers.metrics import Metrics
 from workers.models.package import Manifest
 from workers.predictors.predictor import Predictor
@@ -58,6 +58,7 @@ async def run_worker(settings: Settings) -> None:
         predictors = make_predictors(settings, metrics)
         stack.push_async_callback(_stop_predictors, predictors)
         manifest = (await start_predictors(predictors)).manifest
+        adopt("torch")
         check_fits(settings, manifest)
         metrics.describe_worker(
             fleet=settings.name, worker=settings.worker, model=manifest.name, model_version=manifest.version

@@ -101,6 +101,13 @@ def _add_logger(logger: Any, _method: str, event: Event) -> Event:
     return event
 
 
+def adopt(library: str) -> None:
+    """Let a library that brings handlers of its own (torch does, when it is imported) log through ours."""
+    logger = logging.getLogger(library)
+    logger.handlers.clear()
+    logger.propagate = True
+
+
 def _as_text(colors: bool) -> list[Processor]:
     return [structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False), _TextLine(colors)]
 

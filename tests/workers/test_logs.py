@@ -18,7 +18,7 @@ import structlog
 
 from topics.errors import SettingsError
 from workers.library_logs import REPEAT_AFTER_S, LibraryLogs
-from workers.logs import configure, get_logger
+from workers.logs import adopt, configure, get_logger
 
 
 @pytest.fixture(autouse=True)
@@ -238,10 +238,22 @@ def test_the_same_complaint_is_said_once_in_a_while() -> None:
 def test_other_libraries_are_heard_from_warning_on() -> None:
     """Under one event name, with the text as a field."""
     stream = configured()
-    logging.getLogger("torch.cuda").info("quiet")
-    logging.getLogger("torch.cuda").warning("slow\npath")
+    logging.getLogger("somebody.else").info("quiet")
+    logging.getLogger("somebody.else").warning("slow\npath")
     (event,) = events(stream)
-    assert (event["event"], event["logger"], event["text"]) == ("library", "torch.cuda", "slow path")
+    assert (event["event"], event["logger"], event["text"]) == ("library", "somebody.else", "slow path")
+
+
+def test_a_library_with_handlers_of_its_own_is_adopted() -> None:
+    """torch writes to stderr by itself once it is imported."""
+    stream = configured()
+    library = logging.getLogger("selfish")
+    library.addHandler(logging.StreamHandler())
+    library.propagate = False
+    adopt("selfish")
+    logging.getLogger("selfish.part").warning("slow")
+    (event,) = events(stream)
+    assert (event["logger"], event["text"]) == ("selfish.part", "slow")
 
 
 def test_our_own_standard_loggers_keep_their_event_and_level() -> None:
