@@ -47,7 +47,7 @@ class Group:
         """Every agent acts once: `actions` [n] (discrete) or [n, *shape]. Who finishes an episode starts the next."""
         self._actions.append(actions)
         observations, unfinished = self.observations, self._unfinished
-        for row, action in enumerate(actions.tolist() if actions.ndim == 1 else actions):
+        for row, action in enumerate(actions):
             observation, reward, terminated, truncated, _ = self._step[row](action)
             unfinished[row] += float(reward)
             if terminated or truncated:

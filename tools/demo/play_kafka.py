@@ -23,6 +23,8 @@ from topics.tensors import Array
 ANSWER_WITHIN_S: Final = 5.0
 ASKED_AT_MOST: Final = 8
 """40 s: a killed worker's partitions are with another one after the session time-out of 10 s."""
+SAMPLED_EVERY: Final = 8
+"""Steps of a group: taking one answer apart costs as much as two decisions."""
 PAUSE_S: Final = 0.05
 """Before a state is asked again that was answered, but without an action."""
 
@@ -61,6 +63,8 @@ class Play:
         lanes = lanes_of(urgent) if urgent.any() else lane
         replies = await self._client.decide_many(ids, group.observations, lane=lanes, timeout_s=ANSWER_WITHIN_S)
         self._count(replies, lane, urgent)
+        if group.steps % SAMPLED_EVERY == 0 and (record := replies.record(0)) is not None:
+            self._tally.sampled(record.worker, record.timing.batch_size)
         ok = replies.ok
         return replies.actions if ok.all() else await self._ask_again(ids, group, replies, lane, urgent)
 
@@ -96,8 +100,6 @@ class Play:
         tally.outcomes["action"] += ok
         if ok < len(replies):
             tally.outcomes.update(str(outcome) or "unanswered" for outcome in replies.outcomes[~replies.ok])
-        if (record := replies.record(0)) is not None:
-            tally.sampled(record.worker, record.timing.batch_size)
 
 
 def _filled(actions: Array, rows: Array, replies: Replies) -> Array:

@@ -15,6 +15,8 @@ from tools.demo.played import Played
 from topics.errors import FleetError
 
 MOST_PROCESSES: Final = 8
+DECISIONS_WORTH_A_PROCESS: Final = 50_000
+"""1 s of play; importing torch takes 2 s."""
 POLL_S: Final = 0.05
 
 Share = list[dict[str, Any]]
@@ -44,7 +46,7 @@ def prove(plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progr
         FleetError: a process ended without a result.
     """
     began_s = time.monotonic()
-    shares = share_out(played, processes())
+    shares = share_out(played, processes(sum(one.steps for one in played)))
     children = [
         Child(
             f"local-{n + 1}",
@@ -60,10 +62,10 @@ def prove(plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progr
     return compare(played, local, time.monotonic() - began_s)
 
 
-def processes() -> int:
-    """As many as we may use cores, within reason."""
+def processes(decisions: int) -> int:
+    """As many as we may use cores and as are worth the import of torch, within reason."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, MOST_PROCESSES)
+    return min(usable, MOST_PROCESSES, decisions // DECISIONS_WORTH_A_PROCESS + 1)
 
 
 def share_out(played: Sequence[Played], shares: int) -> list[Share]:
