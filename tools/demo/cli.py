@@ -47,5 +47,7 @@ def command(
     result.show(console)
     if json_file is not None:
         result.write(json_file)
+    for warning in result.warnings:
+        Console(stderr=True, soft_wrap=True).print("[yellow]warning:[/yellow]", warning, highlight=False)
     if result.problems:
         raise DemoFailed("; ".join(result.problems))

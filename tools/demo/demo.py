@@ -110,8 +110,12 @@ class Demo:
             TextColumn("{task.percentage:.0f} %"),
         )
         with Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal) as bar:
-            shown = bar.add_task("", total=decisions)
-            proof = prove(plan, played, self._folder, lambda n: bar.update(shown, completed=n))
+            shown = bar.add_task("", total=None)  # moves to and fro until the model is loaded
+
+            def progress(n: int) -> None:
+                bar.update(shown, completed=n, total=decisions if n else None)
+
+            proof = prove(plan, played, self._folder, progress)
         self._seconds["proof"] = proof.seconds
         with self._console.status(" stopping workers and broker"):
             self._taken_down()

@@ -44,9 +44,7 @@ class Result:
     @property
     def problems(self) -> list[str]:
         """Why the demo did not go well, one line each; empty if it did."""
-        found = [
-            f"worker {one['name']} {one['state']}" for one in self.workers if one["state"] not in ("ready", "drained")
-        ]
+        found = []
         if self.play["failure"]:
             found.append(f"play ended early: {self.play['failure']}")
         if self.play["unanswered"]:
@@ -54,6 +52,11 @@ class Result:
         if not self.proof.equal:
             found.append(f"not what the same seeds play locally: {self.proof.mismatch}")
         return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """What went wrong although the play went well."""
+        return [f"worker {one['name']} is {one['state']}, see {one['log']}" for one in self.workers if one["log"]]
 
     @property
     def decisions_per_s(self) -> float:
@@ -87,6 +90,7 @@ class Result:
             "batch_fill": batch and self.max_batch and round(batch / self.max_batch, 4),
             "workers": self.workers or [{"name": name} for name in play["workers"]],
             "problems": self.problems,
+            "warnings": self.warnings,
             "stages_s": {name: round(value, 3) for name, value in self.seconds.items()},
             "config": self._config(),
             "environment": environment(),
@@ -112,6 +116,7 @@ class Result:
 
     def show(self, console: Console) -> None:
         """The final table, what else is worth knowing, and the proof."""
+        console.print(_title(self), style="bold", soft_wrap=True, highlight=False)
         console.print(lanes_table(self))
         for text in (self._answers(), self._batches(), self._proof()):
             console.print(text, soft_wrap=True)
@@ -136,7 +141,8 @@ class Result:
         proof = self.proof
         if not proof.equal:
             return Text.assemble(" proof      ", ("FAILED", "bold red"), f": {proof.mismatch}")
-        what = f"{proof.episodes:,} finished and {proof.agents:,} unfinished episodes"
+        finished = f"{proof.episodes:,} finished and " if proof.episodes else ""
+        what = f"{finished}{proof.agents:,} unfinished episodes"
         text = f"{what} equal those played locally without Kafka, action by action"
         return Text.assemble(
             " proof      ", (text, "green"), f" ({proof.decisions:,} decisions in {proof.seconds:.1f} s)"
@@ -145,7 +151,7 @@ class Result:
 
 def lanes_table(result: Result) -> Table:
     """A row per lane and one for all."""
-    table = Table(box=SIMPLE_HEAD, title=_title(result), title_justify="left")
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("lane")
     for column in ("answered", "decisions/s", "p50 ms", "p95 ms", "p99 ms"):
         table.add_column(column, justify="right", min_width=9)
@@ -164,7 +170,7 @@ def _title(result: Result) -> str:
     options = result.options
     by = f"{options.workers} worker{'s' * (options.workers != 1)}" if not options.attach else "a running fleet"
     who = f"{options.agents:,} agents of {options.environment} for {result.play['seconds']:.1f} s"
-    return f"{who}, decided by {by} ({result.model})"
+    return f" {who}, decided by {by} ({result.model})"
 
 
 def environment() -> dict[str, Any]:

@@ -37,7 +37,7 @@ def run(options: Options, console: Console) -> Result:
         with _sigterm_like_ctrl_c():
             demo.start()
             result = demo.prove(demo.play())
-        keeps_logs = bool(result.problems)
+        keeps_logs = bool(result.problems or result.warnings)
         return result
     except ProcessEnded:
         keeps_logs = True

@@ -66,7 +66,7 @@ class WorkerProcess:
         """For people: its phase, or how it ended."""
         code = self.child.exit_code
         if code is not None:
-            return "drained" if code == 0 else f"dead ({self.child.last_words()})"
+            return "drained" if code == 0 else f"dead: {self.child.last_words()}"
         return self.now.phase if self.now else "starting"
 
     @property
