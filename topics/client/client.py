@@ -104,6 +104,7 @@ class AgentClient:
         )
         self._exchange = Exchange(self.settings, connection, self._pending, self._reply_topic, self._reply_partition)
         self._turns = Turns(self._exchange, self._pending, self._actions)
+        connection.sender.before_departure = self._turns.leave
         self._many = Many(self._exchange, self._pending, self._actions, self._lanes.look_back)
         self._agents = Agents(Partitioner(connection.partitions), self._reply_partitions(connection))
         self._over = None

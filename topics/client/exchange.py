@@ -62,6 +62,10 @@ class Exchange:
         for (lane, partition), rows in self._routes(agents, lanes):
             self._connection.sender.put(self._topics[lane], partition, call, rows, [records[row] for row in rows])
 
+    def wake_sender(self) -> None:
+        """Single states have been asked for; `before_departure` of the sender will launch them."""
+        self._connection.sender.wake()
+
     def check_size(self, values: Sequence[bytes]) -> None:
         """`TooLarge` if one of these states is larger than the fleet takes."""
         largest, limit = max(map(len, values)), self._settings.topics.max_record_bytes

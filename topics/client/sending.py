@@ -29,6 +29,9 @@ Row = tuple[bytes, bytes, Headers]
 OnRefused = Callable[[Call, Sequence[int], NotSent], None]
 
 
+def _nothing() -> None: ...
+
+
 class Shipment:
     """One record batch, and the rows of the calls that are in it."""
 
@@ -64,6 +67,12 @@ class StateSender:
         self._ready: list[Route] = []
         self._wake = asyncio.Event()
         self._waiting_bytes = 0
+        self.before_departure: Callable[[], None] = _nothing
+        """Called whenever the sender has been woken, to `put` what has gathered elsewhere."""
+
+    def wake(self) -> None:
+        """Let `run` come round when the running turn of the loop ends."""
+        self._wake.set()
 
     def put(self, topic: str, partition: int, call: Call, rows: Sequence[int], records: Sequence[Row]) -> None:
         """Append `records`, the states `rows` of `call`. They leave when the running turn of the loop ends.
@@ -109,6 +118,7 @@ class StateSender:
         """Send what is ready, for ever."""
         while True:
             await self._wake.wait()
+            self.before_departure()
             self._wake.clear()
             ready, self._ready = self._ready, []
             for route in ready:

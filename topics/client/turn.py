@@ -36,7 +36,7 @@ class Ask:
 
 
 class Turns:
-    """Collects asks; those of one turn of the loop leave together when it ends."""
+    """Collects asks; those of one turn of the loop leave together, when the sender that was woken calls `leave`."""
 
     def __init__(self, exchange: Exchange, pending: PendingCalls, actions: ActionReader) -> None:
         self._exchange = exchange
@@ -50,7 +50,7 @@ class Turns:
     ) -> asyncio.Future[Reply]:
         """The answer to `state`, which leaves at the end of this turn."""
         if not self._asks:
-            self._loop.call_soon(self._leave)
+            self._exchange.wake_sender()
         reply: asyncio.Future[Reply] = self._loop.create_future()
         self._asks.append(Ask(agent, lane, state, deadline_ms, timeout_s, reply))
         return reply
@@ -62,7 +62,8 @@ class Turns:
             if not ask.reply.done():
                 ask.reply.set_exception(copy(error))
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Launch what was asked for since the last time."""
         asks, self._asks = self._asks, []
         by_timeout: dict[float, list[Ask]] = {}
         for ask in asks:

@@ -23,15 +23,26 @@ pytestmark = pytest.mark.broker
 ONE = np.arange(4, dtype=np.float32)
 
 
-@pytest.fixture
-def frail(broker: Cluster) -> Iterator[Cluster]:
-    """A broker of the test's own; `broker` skips the test on machines that cannot run one."""
+@pytest.fixture(scope="module")
+def second(broker: Cluster) -> Iterator[Cluster]:
+    """A broker beside the session's; `broker` skips these tests on machines that cannot run one."""
     try:
         cluster = start_broker()
-    except BrokerFault as fault:  # a second one may be too much for a small machine
+    except BrokerFault as fault:  # two may be too much for a small machine
         pytest.skip(str(fault))
     yield cluster
     cluster.stop(within_s=5)
+
+
+@pytest.fixture
+def frail(second: Cluster) -> Iterator[Cluster]:
+    """That broker, up and running, whatever the test before did to it."""
+    second.nodes[0].resume()
+    if not second.is_alive:
+        second.start()
+    second.wait_ready()
+    yield second
+    second.nodes[0].resume()
 
 
 async def fleet_on(cluster: Cluster) -> FleetSettings:
@@ -87,7 +98,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("fault", ["kill", "pause"])
+@pytest.mark.parametrize("fault", ["pause", "kill"])
 async def test_closing_without_a_broker_is_bounded_and_quiet(frail: Cluster, fault: str) -> None:
     """Dead or hanging: waiting calls end with ClientClosed, within the bound, without a word on stderr."""
     await fleet_on(frail)

@@ -324,6 +324,13 @@ async def test_a_wrong_argument_is_told_to_its_caller(
         assert right.action == 22
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is not there at once is missing."""
+    monkeypatch.setattr(clients, "TOPIC_APPEARS_WITHIN_S", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_a_missing_topic_is_named(kafka: KafkaSettings, fleet_name: str) -> None:
     """Before anything is sent, and without creating it."""
     for _ in range(2):
@@ -332,6 +339,7 @@ async def test_a_missing_topic_is_named(kafka: KafkaSettings, fleet_name: str) -
                 pass
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_missing_reply_topic_or_partition_is_named(fleet: FleetSettings) -> None:
     """A client that could never hear an answer does not open."""
     with pytest.raises(TopicMissing, match="nowhere is missing"):
