@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from topics.errors import FleetError
 from topics.settings import load_settings
 from workers.logs import configure
 from workers.settings import Settings
@@ -47,15 +46,7 @@ def command(
 
 
 def run(settings: Settings) -> None:
-    """Run one worker in this process; raises the one `FleetError` that ended it, if any."""
-    from workers.lifecycle import (
-        run_worker,
-    )  # torch takes a second to import: not before the settings are right
+    """Run one worker in this process; the `FleetError` that ends it may come inside an exception group."""
+    from workers.lifecycle import run_worker  # numpy and aiokafka take a while: not before the settings are right
 
-    try:
-        asyncio.run(run_worker(settings))
-    except* FleetError as group:
-        found: BaseException = group
-        while isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        raise found from None
+    asyncio.run(run_worker(settings))

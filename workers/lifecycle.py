@@ -63,6 +63,8 @@ async def run_worker(settings: Settings) -> None:
         metrics.describe_worker(
             fleet=settings.name, worker=settings.worker, model=manifest.name, model_version=manifest.version
         )
+        if signals.stop.is_set():  # told to go while it warmed up: nothing is held, nobody knows us yet
+            return
         health.enter("joining")
         await Life(settings, manifest, predictors, metrics, health, signals).run()
     log.info("stopped", worker=settings.worker)
@@ -102,42 +104,49 @@ class Life:
         self._health = health
         self._signals = signals
         self._intakes: dict[Lane, Intake] = {}
+        self._clients: list[AIOKafkaConsumer | AIOKafkaProducer] = []
 
     async def run(self) -> None:
-        """Connect, serve, drain."""
-        settings = self._settings
-        async with AsyncExitStack() as stack:
-            replies, dead = [await self._producer(stack, use) for use in ("replies", "dead")]
-            await require_topics(replies, [*settings.names.all_topics(), *settings.reply.topics])
-            worker = make_worker(
-                settings, self._manifest, self._predictors, await self._reply_topics(replies), self._metrics
-            )
-            dead_partitions = len(await dead.partitions_for(settings.names.dead))
-            worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, dead_partitions))
-            for lane in LANES:
-                await self._add_intake(stack, worker, lane)
-            await self._serve(worker)
+        """Connect, serve, drain, leave."""
+        try:
+            await self._connect_and_serve()
+        finally:  # all at once: with the broker away each takes its whole bound
+            await asyncio.shield(asyncio.gather(*(stop(client, STOP_CLIENT_S) for client in self._clients)))
 
-    async def _started(self, stack: AsyncExitStack, client: C) -> C:
+    async def _connect_and_serve(self) -> None:
+        settings = self._settings
+        replies, dead = [await self._producer(use) for use in ("replies", "dead")]
+        await require_topics(replies, [*settings.names.all_topics(), *settings.reply.topics])
+        reply_topics, dead_partitions = (
+            await self._reply_topics(replies),
+            await dead.partitions_for(settings.names.dead),
+        )
+        worker = make_worker(settings, self._manifest, self._predictors, reply_topics, self._metrics)
+        worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, len(dead_partitions)))
+        for lane in LANES:
+            await self._add_intake(worker, lane)
+        await self._serve(worker)
+
+    async def _started(self, client: C) -> C:
         await start(client, self._settings.kafka)
-        stack.push_async_callback(stop, client, STOP_CLIENT_S)
+        self._clients.append(client)
         return client
 
-    async def _producer(self, stack: AsyncExitStack, use: str) -> AIOKafkaProducer:
+    async def _producer(self, use: str) -> AIOKafkaProducer:
         settings = self._settings
         client_id = f"{settings.worker}.{use}"
         acks: Literal["all", 1] = "all" if settings.reply.acks == "all" else 1
-        return await self._started(stack, make_producer(settings.kafka, client_id=client_id, acks=acks))
+        return await self._started(make_producer(settings.kafka, client_id=client_id, acks=acks))
 
     async def _reply_topics(self, producer: AIOKafkaProducer) -> ReplyTopics:
         topics = (self._settings.names.actions, *self._settings.reply.topics)
         return ReplyTopics({topic: len(await producer.partitions_for(topic)) for topic in topics})
 
-    async def _add_intake(self, stack: AsyncExitStack, worker: Worker, lane: Lane) -> None:
+    async def _add_intake(self, worker: Worker, lane: Lane) -> None:
         settings = self._settings
         # One client_id in all lanes: the Range assignor then gives a worker the same numbers everywhere.
         consumer = make_consumer(settings.kafka, client_id=settings.worker, group_id=settings.names.group(lane))
-        await self._started(stack, consumer)
+        await self._started(consumer)
 
         async def on_revoked(lane: Lane) -> None:
             await self._hand_over(worker, lane)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -50,19 +51,20 @@ async def play(settings: FleetSettings, manifest: Manifest, groups: Groups, plan
     """Connect, see that somebody answers, play, tell the result."""
     tally = Tally()
     async with AgentClient(settings=settings) as client:
-        await ask_first(client, manifest, groups[0][1])
+        await ask_first(client, manifest, groups[0][1], plan)
         clock = asyncio.get_running_loop().time
-        began_s = clock()
+        began_s, began_cpu_s = clock(), time.process_time()
         run = Play(client, plan["environment"], tally, began_s + plan["seconds"], clock)
         telling = asyncio.create_task(keep_telling(tally, groups, began_s))
         try:
             await run.run(groups)
         finally:
             telling.cancel()
-        tell(done=result(run, tally, groups, clock() - began_s), stats=_numbers(client))
+        cpu_s = time.process_time() - began_cpu_s
+        tell(done={"cpu_s": cpu_s, **result(run, tally, groups, clock() - began_s)}, stats=_numbers(client))
 
 
-async def ask_first(client: AgentClient, manifest: Manifest, group: Group) -> None:
+async def ask_first(client: AgentClient, manifest: Manifest, group: Group, plan: Mapping[str, Any]) -> None:
     """One state, before the clock runs.
 
     Raises:
@@ -74,10 +76,12 @@ async def ask_first(client: AgentClient, manifest: Manifest, group: Group) -> No
     except ReplyTimeout as error:
         raise FleetError(
             f"nobody answers in fleet {fleet} at {servers}: "
-            f"start a worker with `fleet worker --fleet {fleet} --model …`"
+            f"start a worker with `fleet worker --fleet {fleet} --model {plan['model']}`"
         ) from error
     if not reply.ok:
-        raise FleetError(f"fleet {fleet} gives no actions, the first state was {reply.outcome}: {reply.reason}")
+        raise FleetError(
+            f"fleet {fleet} does not play {plan['environment']}: the first state was {reply.outcome}, {reply.reason}"
+        )
     if reply.model != str(manifest):
         raise FleetError(
             f"fleet {fleet} is served by {reply.model}, the demo would compare with {manifest}: "

@@ -88,6 +88,7 @@ class Result:
             "mean_return": play["mean_return"],
             "batch_size_mean": batch and round(batch, 2),
             "batch_fill": batch and self.max_batch and round(batch / self.max_batch, 4),
+            "agents_cpu_s": round(play["cpu_s"], 3),
             "workers": self.workers or [{"name": name} for name in play["workers"]],
             "problems": self.problems,
             "warnings": self.warnings,

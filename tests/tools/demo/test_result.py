@@ -23,6 +23,7 @@ PROOF = Proof(equal=True, agents=512, episodes=77, decisions=300, seconds=2.5)
 def _result(**play: Any) -> Result:
     told = {
         "seconds": 2.0,
+        "cpu_s": 1.5,
         "lanes": {"high": LANE, "normal": LANE, "low": LANE | {"answered": 0, "p50_ms": None}},
         "failure": "",
         "decisions": 200,
