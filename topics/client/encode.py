@@ -14,9 +14,9 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from topics.columns import encode_states, pack_seq, state_frame
+from topics.columns import encode_states, observation_spec, pack_seq, state_frame
 from topics.records import State
-from topics.tensors import DTYPES, Array, spec_of
+from topics.tensors import DTYPES, Array
 from topics.wire import encode_state
 
 Episodes = Sequence[int | str] | None
@@ -134,7 +134,7 @@ class TurnEncoder:
         key = (dtype, observation.shape, state.deadline_us, state.kind, state.episode)
         frame = self._frames.get(key)
         if frame is None:
-            frame = self._frames[key] = state_frame(spec_of(observation, "observation"), state)
+            frame = self._frames[key] = state_frame(observation_spec(dtype, observation.shape), state)
         if not dtype.isnative:
             observation = observation.astype(DTYPES[dtype.name])
         prefix, middle = frame
