@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import pytest
 
 from tests.topics.client.echo import Arrived, echo, running
 from topics import kafka as clients
-from topics.client import AgentClient, ClientClosed, NoAction, ReplyTimeout
-from topics.errors import BrokerUnavailable, InputError, SettingsError, TooLarge, TopicMissing
+from topics.client import AgentClient, ClientClosed, NoAction, ReplyTimeout, correlation
+from topics.errors import BrokerUnavailable, FleetError, InputError, SettingsError, TooLarge, TopicMissing
 from topics.headers import CORRELATION_ID, MSGPACK
 from topics.partitions import Partitioner
 from topics.settings import FleetSettings, KafkaSettings, PriorityRule, PriorityWhen
@@ -383,3 +384,36 @@ async def test_answers_of_spring_style_workers_are_found(fleet: FleetSettings) -
         await producer.send(fleet.names.actions, seen.action(), key=b"a", partition=Partitioner(4)(b"a"), headers=found)
         assert (await waiting).action == 22
     await clients.stop(producer, 2)
+
+
+async def test_a_bug_in_the_reader_ends_every_call(fleet: FleetSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a time-out, and later calls say what happened, instead of a client that hears nothing."""
+
+    def broken(_records: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with running(fleet), AgentClient(settings=fleet) as agents:
+        await agents.decide("a", OBSERVATIONS[0])
+        monkeypatch.setattr(correlation, "by_call", broken)
+        with pytest.raises(FleetError, match="the client is broken, open a new one: RuntimeError"):
+            await agents.decide("a", OBSERVATIONS[0], timeout_s=30)
+        with pytest.raises(FleetError, match="the client is broken"):
+            await agents.decide_many(IDS, OBSERVATIONS)
+
+
+def test_what_the_constructor_names_replaces_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fleet, address and rules; the rest comes from where settings always come from."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEET_KAFKA__BOOTSTRAP_SERVERS", "somewhere:9092")
+    monkeypatch.setenv("FLEET_NAME", "lander")
+    assert AgentClient().settings.name == "lander"
+    assert AgentClient("cartpole").settings.names.actions == "cartpole.actions"
+    assert AgentClient("cartpole").settings.kafka.bootstrap_servers == "somewhere:9092"
+    given = FleetSettings(name="walker", kafka=KafkaSettings(bootstrap_servers="here:1"))
+    ours = AgentClient("hopper", settings=given, bootstrap_servers=["a:1", "b:2"]).settings
+    assert (ours.name, ours.kafka.bootstrap_servers) == ("hopper", "a:1,b:2")
+    assert AgentClient(settings=given).settings is given
+    with pytest.raises(SettingsError, match="fleet name"):
+        AgentClient("no spaces", settings=given)
+    with pytest.raises(SettingsError, match="name"):
+        AgentClient("no spaces")
