@@ -87,8 +87,8 @@ async def test_poison_among_good_states_harms_nobody_else(fleet: Fleet, tmp_path
 
 async def test_sigterm_answers_what_is_held_and_hands_back_the_rest(fleet: Fleet, tmp_path: Path) -> None:
     """64 in flight and 1,000 queued: the worker exits 0, and its successor answers exactly what it did not."""
-    slow = write_package(tmp_path / "slow", seconds=0.2)
-    first = await fleet.worker(slow, FLEET_DRAIN__TIMEOUT_S="5").ready()
+    slow = write_package(tmp_path / "slow", seconds=0.1)
+    first = await fleet.worker(slow, FLEET_DRAIN__TIMEOUT_S="2").ready()
     sent = states(133, 8)
     asked = await fleet.ask(sent)
     await asyncio.sleep(0.3)

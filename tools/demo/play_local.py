@@ -1,7 +1,8 @@
 """The same agents, seeds and model without Kafka: each group plays as many steps as it did through the fleet.
 
 Started by `proof`, one process per core, as `python -m tools.demo.play_local <JSON>`; tells `steps` now and then and
-`groups` at the end. One forward pass per step of a group.
+`groups` at the end. One forward pass per step of a group, as full as
+the model takes.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def main(plan: Mapping[str, Any]) -> None:
     model.warm_up()
     progress = Progress()
     groups = [
-        play(model, plan["environment"], plan["seed"], group["agents"], group["steps"], progress)
+        play(model, plan["environment"], plan["seed"], agents, group["steps"], progress)
         for group in plan["groups"]
+        for agents in batched(group["agents"], model.manifest.buckets[-1])
     ]
     tell(groups=[[played.as_dict() for played in group] for group in groups])
 
@@ -40,6 +42,11 @@ def play(model: Model, environment: str, seed: int, agents: list[int], steps: in
         group.step(model.predict({spec.name: group.observations})["action"])
         progress.add(len(group))
     return group.played()
+
+
+def batched(agents: list[int], most: int) -> list[list[int]]:
+    """In parts of at most `most`: what one forward pass takes."""
+    return [agents[at : at + most] for at in range(0, len(agents), most)]
 
 
 class Progress:
