@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tools.broker import BrokerFault, Cluster, start_broker
 from topics.settings import KafkaSettings
@@ -17,6 +18,11 @@ from topics.settings import KafkaSettings
 # Taken out of the environment: the settings refuse variables of ours that they do not know.
 _REQUIRED = [os.environ.pop("FLEET_REQUIRE_BROKER", None), os.environ.get("CI")]
 BROKER_REQUIRED = any(value not in (None, "", "0", "false") for value in _REQUIRED)
+
+
+# How long an example takes says something about the machine, which is shared, and nothing about the code.
+settings.register_profile("fleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fleet")
 
 
 @pytest.fixture(scope="session")
