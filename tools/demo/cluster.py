@@ -20,6 +20,9 @@ from topics.settings import FleetSettings, describe, load_settings
 STOP_WITHIN_S = 2.0
 """Its data is thrown away, so it need not be stopped gently."""
 DELETE_WITHIN_S = 3.0
+PARTITIONS_PER_WORKER = 2
+"""Unless configured. All of the demo's agents are here and its fleet never grows; every partition of a call costs a
+record batch on each hop (with 12 instead of 4, a decision took twice the CPU of workers and broker)."""
 
 
 @dataclass(slots=True)
@@ -42,7 +45,8 @@ class Place:
         """Start the broker, if it is ours. Raises BrokerFault."""
         if self.is_ours:
             self.cluster = start_broker(quiet=False)
-            self.settings = _settings(self.settings.name, self.cluster.bootstrap_servers)
+            kafka = self.settings.kafka.model_copy(update={"bootstrap_servers": self.cluster.bootstrap_servers})
+            self.settings = self.settings.model_copy(update={"kafka": kafka})
 
     def make_topics(self) -> None:
         """Create the fleet's topics. Raises FleetError."""
@@ -63,22 +67,24 @@ def choose_place(options: Options) -> Place:
     servers = given.kafka.bootstrap_servers
     if options.attach:
         return Place(given, "running fleet")
-    is_configured = any(one.key == "kafka.bootstrap_servers" and one.source != "default" for one in describe(given))
-    if is_configured:
-        return _fleet_of_our_own(options, servers, "your cluster")
+    configured = {one.key for one in describe(given) if one.source != "default"}
+    partitions = None if "topics.partitions" in configured else options.workers * PARTITIONS_PER_WORKER
+    if "kafka.bootstrap_servers" in configured:
+        return _fresh_fleet(options, servers, partitions, "your cluster")
     running = find_broker(data_folder(DEFAULT_PORT))
     if running is not None and running.is_alive:
-        return _fleet_of_our_own(options, running.bootstrap_servers, "running broker")
-    return Place(_settings(options.fleet or "demo", servers), "broker of its own", is_ours=True)
+        return _fresh_fleet(options, running.bootstrap_servers, partitions, "running broker")
+    return Place(_settings(options.fleet or "demo", servers, partitions), "broker of its own", is_ours=True)
 
 
-def _fleet_of_our_own(options: Options, servers: str, kind: str) -> Place:
+def _fresh_fleet(options: Options, servers: str, partitions: int | None, kind: str) -> Place:
     name = options.fleet or f"demo-{secrets.token_hex(3)}"
-    return Place(_settings(name, servers), kind, delete_topics=options.fleet is None)
+    return Place(_settings(name, servers, partitions), kind, delete_topics=options.fleet is None)
 
 
-def _settings(name: str, servers: str) -> FleetSettings:
-    return load_settings(FleetSettings, overrides={"name": name, "kafka": {"bootstrap_servers": servers}})
+def _settings(name: str, servers: str, partitions: int | None) -> FleetSettings:
+    overrides = {"name": name, "kafka": {"bootstrap_servers": servers}, "topics": {"partitions": partitions}}
+    return load_settings(FleetSettings, overrides=overrides)
 
 
 async def _delete_topics(settings: FleetSettings) -> None:
