@@ -140,9 +140,9 @@ class Cluster:
         """Stop all nodes at once, by force after that time. Whether all ended by themselves.
 
         One after the other would not do: the last one waits for a quorum that has gone. Even so the last of
-        three takes 5 s, in which Kafka's Raft looks for a successor; with data that is thrown away, less.
+        three takes 5 s, in which Kafka's Raft looks for a successor. Data that is thrown away is not waited for.
         """
-        if self._throw_away and len(self.nodes) > 1:
+        if self._throw_away:
             within_s = min(within_s, STOP_THROW_AWAY_WITHIN_S)
         for node in self.nodes:
             node.resume()  # a paused process would never see the signal

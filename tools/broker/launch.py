@@ -29,7 +29,8 @@ def launch_node(
     properties = plan.folder / "server.properties"
     properties.write_text(server_properties(plan, cluster))
     heap_mb = HEAP_MB if len(cluster) == 1 else HEAP_MB_OF_MANY
-    command = installation.command("kafka.Kafka", [str(properties)], [f"-Xmx{heap_mb}m", *flags])
+    memory = [f"-Xmx{heap_mb}m", f"-XX:ErrorFile={plan.folder}/java-crash.log"]
+    command = installation.command("kafka.Kafka", [str(properties)], [*memory, *flags])
     return launch(command, _new_log(plan.log), detached=detached)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ _HAS_PROC = Path("/proc/self/stat").exists()
 
 # Linux ties "die with the parent" to the *thread* that started the child: this one lives as long as we do.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="broker-starter")
-_children: dict[int, subprocess.Popen[bytes]] = {}
+_children: set[int] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +76,29 @@ def launch(command: Sequence[str | Path], log: Path, *, detached: bool) -> Proce
     words = [str(word) for word in command]
     if not detached and sys.platform == "linux":
         words = [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *words]
-    child = _starter.submit(_launch, words, log).result()
-    _children[child.pid] = child
-    return Process.of(child.pid)
+    pid = _starter.submit(_launch, words, log).result()
+    _children.add(pid)
+    return Process.of(pid)
 
 
-def _launch(words: list[str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=log.parent,  # where the JVM leaves its report if it crashes
-        )
+def _launch(words: list[str], log: Path) -> int:
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawnp(words[0], words, os.environ, file_actions=files, setsid=True, setsigdef=[signal.SIGPIPE])
 
 
 def _reap(pid: int) -> None:
     """Collect a dead child of ours, which would else look alive for ever."""
-    if (child := _children.get(pid)) and child.poll() is not None:
-        del _children[pid]
+    if pid in _children:
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:  # somebody else has collected it
+            ended = pid
+        if ended:
+            _children.discard(pid)
 
 
 def _began(pid: int) -> str:
