@@ -19,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 from aiokafka.record import _crecords, default_records
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from topics.closing import network_of, stop
 from topics.diagnose import why_unreachable
@@ -177,6 +178,16 @@ async def require_topics(client: Client, names: Iterable[str]) -> None:
                 "create it with `fleet topics apply`"
             )
         await asyncio.sleep(0.1)
+
+
+async def read_commits(
+    consumer: AIOKafkaConsumer, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the consumer's group has committed, with the metadata that `consumer.committed` leaves out."""
+    found: dict[TopicPartition, OffsetAndMetadata] = await consumer._coordinator.fetch_committed_offsets(
+        list(partitions)
+    )
+    return {partition: commit for partition, commit in found.items() if commit.offset >= 0}
 
 
 def assert_fast_records() -> None:

@@ -70,9 +70,9 @@ class Commit:
         ends = {tp.partition: self._consumer.highwater(tp) for tp in self._consumer.assignment() if tp.topic == topic}
         self._offsets.measure_lag({partition: end for partition, end in ends.items() if end is not None})
 
-    def _positions(self, finished: dict[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _positions(self, finished: dict[int, tuple[int, str]]) -> dict[TopicPartition, OffsetAndMetadata]:
         topic = self._offsets.topic
-        return {TopicPartition(topic, partition): OffsetAndMetadata(at, "") for partition, at in finished.items()}
+        return {TopicPartition(topic, partition): OffsetAndMetadata(*found) for partition, found in finished.items()}
 
     def _failed(self, error: BaseException) -> None:
         self._metrics.commit_failed(self._lane)

@@ -85,6 +85,9 @@ class Metrics:
         self._records = add(Counters("fleet_received_records_total", "Records received.", lane))
         self._bytes = add(Counters("fleet_received_bytes_total", "Bytes of received keys and values.", lane))
         self._admitted = add(Counters("fleet_admitted_total", "Requests let into a lane.", lane))
+        self._skipped = add(
+            Counters("fleet_skipped_total", "Records that the partition's last owner had answered.", lane)
+        )
         self._waits = add(
             Histograms("fleet_queue_wait_seconds", "From admission until its batch left.", SECONDS_BOUNDS, lane)
         )
@@ -161,6 +164,10 @@ class Metrics:
     def admitted(self, lane: Lane, n: int) -> None:
         """`n` requests went into the lane."""
         self._admitted.of(lane).add(n)
+
+    def skipped(self, lane: Lane, n: int) -> None:
+        """`n` records were answered by the partition's last owner already."""
+        self._skipped.of(lane).add(n)
 
     def stage(self, stage: Stage, seconds: float, records: int) -> None:
         """One call of a step took `seconds` for `records`."""

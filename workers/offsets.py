@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from workers.finished import decode, encode
+
 
 class PartitionOffsets:
     """The received, unfinished offsets of one partition during one assignment."""
 
-    __slots__ = ("_committed", "_next", "_unfinished", "partition", "revoked", "topic")
+    __slots__ = ("_answered_before", "_committed", "_next", "_unfinished", "partition", "revoked", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -24,6 +26,22 @@ class PartitionOffsets:
         self._unfinished: dict[int, None] = {}
         self._next: int | None = None
         self._committed: int | None = None
+        self._answered_before: set[int] = set()
+
+    def resume(self, committed: int, metadata: str) -> None:
+        """What the partition's last owner left with its commit: states that need no second answer."""
+        self._committed = committed
+        self._answered_before = set(decode(committed, metadata))
+
+    def skip_answered(self, offsets: Sequence[int]) -> set[int]:
+        """Those of the just received `offsets` that the last owner has answered; they are finished herewith."""
+        if not self._answered_before:
+            return set()
+        skipped = self._answered_before.intersection(offsets)
+        self._answered_before = {offset for offset in self._answered_before - skipped if offset > offsets[-1]}
+        for offset in skipped:
+            self.finished(offset)
+        return skipped
 
     def received(self, offsets: Sequence[int]) -> None:
         """Offsets in ascending order, as one poll returned them."""
@@ -52,6 +70,14 @@ class PartitionOffsets:
         # commit interval, not per record.
         offset = next(iter(self._unfinished), self._next)
         return offset if offset != self._committed else None
+
+    def finished_map(self) -> str:
+        """The metadata for a commit of `committable`: what is answered behind it."""
+        if self._next is None or not self._unfinished:
+            return ""
+        waiting = list(self._unfinished)
+        gaps = zip(waiting, [*waiting[1:], self._next], strict=True)
+        return encode(waiting[0], ((at + 1, following) for at, following in gaps if following > at + 1))
 
     def position(self, end: int) -> int:
         """The first offset that is not finished; `end` before anything was received."""
@@ -117,14 +143,14 @@ class LaneOffsets:
             max(0, end - owned[partition].position(end)) for partition, end in ends.items() if partition in owned
         )
 
-    def committable(self) -> dict[int, int]:
-        """partition → offset to commit, for the partitions that moved."""
-        found = ((partition, offsets.committable()) for partition, offsets in self._owned.items())
-        return {partition: offset for partition, offset in found if offset is not None}
+    def committable(self) -> dict[int, tuple[int, str]]:
+        """partition → offset to commit and what is answered behind it, for the partitions that moved."""
+        found = ((partition, offsets, offsets.committable()) for partition, offsets in self._owned.items())
+        return {partition: (at, offsets.finished_map()) for partition, offsets, at in found if at is not None}
 
-    def committed(self, offsets: dict[int, int]) -> None:
+    def committed(self, offsets: dict[int, tuple[int, str]]) -> None:
         """The broker took these commits."""
-        for partition, offset in offsets.items():
+        for partition, (offset, _) in offsets.items():
             if partition in self._owned:
                 self._owned[partition].committed(offset)
 

@@ -20,6 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
+from topics.kafka import read_commits
 from topics.names import Lane
 from workers.admit import Record
 from workers.errors import ReceiveFailed
@@ -36,6 +37,9 @@ POLL_MS: Final = 200
 """How soon the loop notices that it should stop; records end the wait at once."""
 BACK_OFF_S: Final = 0.5
 """After a failed poll; the broker is restarting or moving leaders then."""
+
+RESUME_WITHIN_S: Final = 2.0
+"""A rebalance waits for this; it is one request to the coordinator that has just answered another."""
 
 OnPolled = Callable[[Lane, dict[TopicPartition, list[Record]]], None]
 OnRevoked = Callable[[Lane], Awaitable[None]]
@@ -113,9 +117,23 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """A new epoch begins."""
         self._metrics.rebalanced(self.lane, "assigned")
-        self._offsets.assign(partition.partition for partition in assigned)
+        partitions = list(assigned)
+        self._offsets.assign(partition.partition for partition in partitions)
+        await self._resume(partitions)
         self.joined.set()
         log.info("assigned", lane=self.lane, partitions=list(self._offsets.partitions), epoch=self._offsets.epoch)
+
+    async def _resume(self, partitions: list[TopicPartition]) -> None:
+        """Learn what the last owners answered behind their commits. Without it those states run twice, no more."""
+        try:
+            async with asyncio.timeout(RESUME_WITHIN_S):
+                commits = await read_commits(self._consumer, partitions)
+        except (KafkaError, TimeoutError) as error:
+            log.warning("finished_map_unknown", lane=self.lane, error=repr(error))
+            return
+        for partition, commit in commits.items():
+            if offsets := self._offsets.get(partition.partition):
+                offsets.resume(commit.offset, commit.metadata or "")
 
     def __repr__(self) -> str:
         return f"<Receive {self._queue!r} {self._offsets!r}>"

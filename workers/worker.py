@@ -70,7 +70,11 @@ class Worker:
             offsets = self.offsets[lane].get(source.partition)
             if offsets is None:  # taken away while the poll was on its way: its new owner reads it
                 continue
-            offsets.received([record.offset for record in records])
+            numbers = [record.offset for record in records]
+            offsets.received(numbers)
+            if answered := offsets.skip_answered(numbers):
+                records = [record for record in records if record.offset not in answered]
+                self.metrics.skipped(lane, len(answered))
             admitted = self._admission.admit(lane, records, offsets, time)
             queue.put(admitted.requests)
             queue.hold(len(admitted.refusals))

@@ -58,10 +58,27 @@ def test_a_failed_commit_is_tried_again() -> None:
     assert offsets is not None
     offsets.received([0])
     offsets.finished(0)
-    assert lane.committable() == {3: 1}
-    assert lane.committable() == {3: 1}
-    lane.committed({3: 1})
+    assert lane.committable() == {3: (1, "")}
+    assert lane.committable() == {3: (1, "")}
+    lane.committed({3: (1, "")})
     assert lane.committable() == {}
+
+
+def test_what_the_last_owner_answered_is_finished_on_arrival() -> None:
+    """It is received, needs no second answer, and the commit passes it."""
+    before = PartitionOffsets("t", 0)
+    before.received(range(10, 20))
+    for offset in (11, 12, 15):
+        before.finished(offset)
+    after = PartitionOffsets("t", 0)
+    after.resume(10, before.finished_map())
+    after.received(range(10, 14))
+    assert after.skip_answered(range(10, 14)) == {11, 12}
+    after.finished(10)
+    assert after.committable() == 13
+    after.received(range(14, 20))
+    assert after.skip_answered(range(14, 20)) == {15}
+    assert after.incomplete == 6
 
 
 def test_lag_counts_what_is_not_finished() -> None:
