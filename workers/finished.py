@@ -18,7 +18,7 @@ from typing import Final
 
 PREFIX: Final = "F1:"
 MAX_CHARACTERS: Final = 2048
-"""Half of what Kafka keeps with an offset (`offset.metadata.max.bytes`, 4096): a commit is never refused for its map."""
+"""Half of what Kafka keeps with an offset (`offset.metadata.max.bytes`, 4096), so no commit is refused for its map."""
 MAX_OFFSETS: Final = 1 << 20
 """Offsets that a map may speak of; far more than a lane holds, and a bound on what a damaged map makes us remember."""
 

@@ -62,6 +62,7 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         self.lane: Lane = queue.lane
         self.joined = asyncio.Event()
         self._metrics = metrics
+        self._resumed: asyncio.Future[None] | None = None
         self._consumer = consumer
         self._queue = queue
         self._offsets = offsets
@@ -84,6 +85,8 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
                 await asyncio.sleep(BACK_OFF_S)
 
     async def _poll(self) -> None:
+        if self._resumed is not None and not self._resumed.done():  # records may come before the listener has ended
+            await asyncio.wait([self._resumed])
         room = self._queue.room
         if room <= 0:
             await self._consumer.getmany(NOTHING, timeout_ms=0)
@@ -119,7 +122,8 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         self._metrics.rebalanced(self.lane, "assigned")
         partitions = list(assigned)
         self._offsets.assign(partition.partition for partition in partitions)
-        await self._resume(partitions)
+        self._resumed = asyncio.ensure_future(self._resume(partitions))
+        await self._resumed
         self.joined.set()
         log.info("assigned", lane=self.lane, partitions=list(self._offsets.partitions), epoch=self._offsets.epoch)
 
