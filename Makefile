@@ -28,10 +28,8 @@ check: $(STAMP)  ## format, lint, types, layering
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_layering.py
 
-bench: $(STAMP)  ## a short set of benchmarks, each beside its bare loop
-	@$(BIN)/fleet bench drain $(ARGS)
-	@$(BIN)/fleet bench closed $(ARGS)
-	@$(BIN)/fleet bench open $(ARGS)
+bench: $(STAMP)  ## a short set of benchmarks, each beside its floor in the same run
+	@$(BIN)/fleet bench run $(ARGS)
 
 clean:  ## remove .venv and what the tools left in this folder (Kafka's cache stays)
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -47,6 +47,8 @@ def install(console: Console) -> Installation:
     java = find_java()
     jars = locked()
     with locked_folder(kafka_folder()) as folder:
+        for unfinished in folder.glob(".*-*"):  # of a process that was killed: we alone hold the lock
+            shutil.rmtree(unfinished, ignore_errors=True)
         if wrong := missing(jars, jar_folder()):
             _fetch(wrong, console)
             for stale in folder.glob("startup-*"):  # it would not fit the new files

@@ -7,12 +7,16 @@ that fleet's topics at the end; it never touches anything else there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from dataclasses import dataclass
+
+from aiokafka.errors import KafkaError
 
 from tools.broker import DEFAULT_PORT, Cluster, find_broker, start_broker
 from tools.broker.paths import data_folder
 from tools.demo.options import Options
+from topics.errors import FleetError
 from topics.kafka import make_admin, quiet_library_logs, started
 from topics.provision import ensure_topics
 from topics.settings import FleetSettings, describe, load_settings
@@ -54,11 +58,12 @@ class Place:
         asyncio.run(ensure_topics(self.settings))
 
     def leave(self) -> None:
-        """Stop our own broker; delete our topics on a cluster that stays."""
-        if self.cluster is not None:
-            self.cluster.stop(within_s=STOP_WITHIN_S)
-        elif self.delete_topics:
-            asyncio.run(_delete_topics(self.settings))
+        """Stop our own broker; delete our topics on a cluster that stays. Never raises: what stays harms nobody."""
+        with contextlib.suppress(FleetError, KafkaError, OSError, TimeoutError):
+            if self.cluster is not None:
+                self.cluster.stop(within_s=STOP_WITHIN_S)
+            elif self.delete_topics:
+                asyncio.run(_delete_topics(self.settings))
 
 
 def choose_place(options: Options) -> Place:

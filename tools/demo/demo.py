@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,24 +10,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from tools.broker.paths import KAFKA_VERSION
-from tools.demo.child import Child, ProcessEnded, stop
+from tools.demo.agents_process import AgentsProcess
+from tools.demo.child import stop
 from tools.demo.cluster import Place
-from tools.demo.live import LiveView
+from tools.demo.live import LiveView, progress_bar
 from tools.demo.options import Options
 from tools.demo.played import Played
 from tools.demo.proof import prove
 from tools.demo.result import Result
 from tools.demo.workers import Workers, start_workers
-from topics.errors import FleetError
 from topics.settings import load_settings
 from workers.models.package import Manifest
 from workers.settings import Settings
 
 POLL_S: Final = 0.05
-AGENTS_READY_WITHIN_S: Final = 120.0
 DRAIN_WITHIN_S: Final = 10.0
 """When play is over nothing is left to answer; a worker that still hangs is killed."""
 LEAVE_WITHIN_S: Final = 2.0
@@ -48,26 +45,27 @@ class Demo:
         self._manifest = manifest
         self._folder = folder
         self._workers = Workers()
-        self._agents: Child | None = None
-        self._taking_down: threading.Thread | None = None
+        self._agents: AgentsProcess | None = None
+        self._taken_down = threading.Thread(target=self._leave, name="take-down", daemon=True)
+        self._drain_within_s = DRAIN_WITHIN_S
         self._seconds: dict[str, float] = {}
 
     def start(self) -> None:
         """Everything at once: the others import and load while the broker starts, then get their turn."""
         options, place = self._options, self._place
-        self._agents = Child(
-            "agents", ["-m", "tools.demo.agents", json.dumps(self._plan())], self._folder / "agents.log"
-        )
+        self._agents = AgentsProcess(self._plan(), self._folder)
         if not options.attach:
+            self._say(f"starting Kafka, {options.workers} workers and {options.agents:,} agents …")
             self._workers = start_workers(options.workers, place.settings.name, self._model, self._folder)
-            with self._stage("kafka", self._cluster, spinner=False):
+            with self._stage("kafka", self._cluster, spinner=False):  # it shows its own when it has to be fetched
                 place.start()
                 place.make_topics()
             self._workers.give_turn(place.servers)
+        with self._stage("agents", lambda: f"{options.agents:,} agents of {options.environment}"):
+            self._agents.wait_ready()
+        if not options.attach:
             with self._stage("workers", lambda: f"{options.workers} × {self._manifest}, warm and joined"):
                 self._workers.wait_ready()
-        with self._stage("agents", lambda: f"{options.agents:,} agents of {options.environment}"):
-            self._wait_agents(self._agents)
 
     def _cluster(self) -> str:
         place = self._place
@@ -82,19 +80,13 @@ class Demo:
         began_s = time.monotonic()
         with LiveView(self._console, self._options, self._workers) as view:
             while True:
-                has_ended = agents.exit_code is not None  # looked at before listening: its last words count
-                for told in agents.heard():
-                    if "error" in told:
-                        raise FleetError(told["error"])
+                for told in agents.listen():
+                    self._workers.look()
                     if "done" in told:
-                        self._workers.look()
                         self._seconds["play"] = time.monotonic() - began_s
                         return dict(told["done"])
                     if "window" in told:
-                        self._workers.look()
                         view.show(told["window"])
-                if has_ended:
-                    raise ProcessEnded(agents)
                 self._workers.require_one()
                 time.sleep(POLL_S)
 
@@ -102,29 +94,17 @@ class Demo:
         """Play locally with all cores free, while workers and broker leave; then put the result together."""
         self._take_down(DRAIN_WITHIN_S)
         played = [Played.of_dict(one) for group in play.pop("groups") for one in group]
-        decisions = sum(one.steps for one in played)
         plan = {name: self._plan()[name] for name in ("environment", "model", "seed")}
-        columns = (
-            TextColumn(" playing the same seeds without Kafka"),
-            BarColumn(),
-            TextColumn("{task.percentage:.0f} %"),
-        )
-        with Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal) as bar:
-            shown = bar.add_task("", total=None)  # moves to and fro until the model is loaded
-
-            def progress(n: int) -> None:
-                bar.update(shown, completed=n, total=decisions if n else None)
-
-            proof = prove(plan, played, self._folder, progress)
+        with progress_bar(self._console, sum(one.steps for one in played)) as on_progress:
+            proof = prove(plan, played, self._folder, on_progress)
         self._seconds["proof"] = proof.seconds
         with self._console.status(" stopping workers and broker"):
-            self._taken_down()
-        place = self._place
+            self._taken_down.join()
         return Result(
             options=self._options,
-            fleet=place.settings.name,
-            bootstrap_servers=place.servers,
-            kafka=place.kind,
+            fleet=self._place.settings.name,
+            bootstrap_servers=self._place.servers,
+            kafka=self._place.kind,
             model=str(self._manifest),
             play=play,
             workers=self._workers.figures(),
@@ -136,25 +116,21 @@ class Demo:
     def stop(self) -> None:
         """End every process that is left, by pid, in a few seconds. Never raises."""
         if self._agents is not None:
-            stop([self._agents], within_s=0.0)  # nothing of its own to tidy up
+            self._agents.stop()
         self._take_down(LEAVE_WITHIN_S)
-        with contextlib.suppress(FleetError):
-            self._taken_down()
+        self._taken_down.join(LEAVE_WITHIN_S)  # it may have begun with more time
+        stop((process.child for process in self._workers.processes), within_s=0.0)
+        self._taken_down.join()
 
     def _take_down(self, within_s: float) -> None:
         """Begin to drain the workers, then to leave the cluster, beside whatever goes on."""
-        if self._taking_down is None:
-            self._taking_down = threading.Thread(target=self._leave, args=(within_s,), name="take-down", daemon=True)
-            self._taking_down.start()
+        if self._taken_down.ident is None:  # not started before
+            self._drain_within_s = within_s
+            self._taken_down.start()
 
-    def _leave(self, within_s: float) -> None:
-        stop((process.child for process in self._workers.processes), within_s)
-        with contextlib.suppress(FleetError, TimeoutError):  # what stays behind harms nobody
-            self._place.leave()
-
-    def _taken_down(self) -> None:
-        assert self._taking_down is not None
-        self._taking_down.join()
+    def _leave(self) -> None:
+        stop((process.child for process in self._workers.processes), self._drain_within_s)
+        self._place.leave()
 
     def _plan(self) -> dict[str, Any]:
         """What the agents' process is told."""
@@ -168,26 +144,13 @@ class Demo:
             "fleet": self._place.settings.name,
         }
 
-    def _wait_agents(self, agents: Child) -> None:
-        give_up_at = time.monotonic() + AGENTS_READY_WITHIN_S
-        while time.monotonic() < give_up_at:
-            has_ended = agents.exit_code is not None
-            for told in agents.heard():
-                if "error" in told:
-                    raise FleetError(told["error"])
-                if "ready" in told:
-                    return
-            if has_ended:
-                raise ProcessEnded(agents)
-            time.sleep(POLL_S)
-        raise FleetError(f"the environments are not made after {AGENTS_READY_WITHIN_S:.0f} s")
-
     @contextlib.contextmanager
     def _stage(self, name: str, what: Callable[[], str], *, spinner: bool = True) -> Iterator[None]:
         began_s = time.monotonic()
         with self._console.status(f" {what()}") if spinner else contextlib.nullcontext():
             yield
         self._seconds[name] = time.monotonic() - began_s
-        self._console.print(
-            f" {what():<70} {self._seconds[name]:5.1f} s", highlight=False, markup=False, soft_wrap=True
-        )
+        self._say(f"{what():<70} {self._seconds[name]:5.1f} s")
+
+    def _say(self, text: str) -> None:
+        self._console.print(f" {text}", highlight=False, markup=False, soft_wrap=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -73,6 +75,15 @@ class LiveView:
         grid = Table.grid(padding=(0, 1))
         grid.add_row(Text(""), bar, clock)
         return Group(text, grid)
+
+
+@contextlib.contextmanager
+def progress_bar(console: Console, total: int) -> Iterator[Callable[[int], None]]:
+    """Of local play; gives what to call with the decisions so far. Nothing is drawn where there is no terminal."""
+    columns = TextColumn(" playing the same seeds without Kafka"), BarColumn(), TextColumn("{task.percentage:.0f} %")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        shown = bar.add_task("", total=None)  # moves to and fro until the model is loaded
+        yield lambda played: bar.update(shown, completed=played, total=total if played else None)
 
 
 def line(window: Window, seconds: float) -> str:
