@@ -47,12 +47,17 @@ class Intake:
 
 def make_predictors(settings: Settings, metrics: Metrics) -> list[Predictor]:
     """A predictor per `[[predictors]]` table, named after its device; not started."""
-    predictors = []
-    for number, ours in enumerate(settings.predictors):
-        name = ours.device if len(settings.predictors) == 1 else f"{ours.device}#{number}"
-        predictors.append(Predictor(name, _loader(settings, ours), metrics, ours.cores))
-        metrics.add_predictor(name)
+    predictors = [make_predictor(settings, number, metrics) for number in range(len(settings.predictors))]
+    for predictor in predictors:
+        metrics.add_predictor(predictor.name)
     return predictors
+
+
+def make_predictor(settings: Settings, number: int, metrics: Metrics) -> Predictor:
+    """Predictor `number` of the settings; not started."""
+    ours = settings.predictors[number]
+    name = ours.device if len(settings.predictors) == 1 else f"{ours.device}#{number}"
+    return Predictor(name, _loader(settings, ours), metrics, ours.cores)
 
 
 def _loader(settings: Settings, ours: PredictorSettings) -> LoadModel:

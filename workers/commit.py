@@ -7,6 +7,7 @@ more on revoke and on drain, one commit at a time per lane and never longer than
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
@@ -20,6 +21,10 @@ from workers.offsets import LaneOffsets
 log = get_logger(__name__)
 
 
+ASK_ENDS_S: Final = 5.0
+"""How often the partitions' ends are asked for: one small request, well within the bound of a stuck lane."""
+
+
 class Commit:
     """The commits of one lane."""
 
@@ -31,13 +36,21 @@ class Commit:
         self._offsets = offsets
         self._timeout_s = timeout_s
         self._metrics = metrics
+        self._ends: dict[int, int] = {}
         self._one_at_a_time = asyncio.Lock()
+        self.commits = 0
+        """Acknowledged commits."""
 
     async def run(self, interval_s: float) -> None:
         """Commit every `interval_s` until cancelled."""
+        asked_s = 0.0
         while True:
             await asyncio.sleep(interval_s)
             await self.commit()
+            now_s = asyncio.get_running_loop().time()
+            if now_s - asked_s > ASK_ENDS_S:
+                asked_s = now_s
+                await self._ask_ends()
             self._measure_lag()
 
     async def commit(self) -> bool:
@@ -59,16 +72,27 @@ class Commit:
                 self._failed(error)
                 return False
             self._offsets.committed(finished)
+            self.commits += 1
             seconds = asyncio.get_running_loop().time() - started_s
             self._metrics.committed(self._lane, seconds)
             self._metrics.stage("commit", seconds, 0)
             return True
 
+    async def _ask_ends(self) -> None:
+        """Fetches tell the ends too, but a consumer that has silently stopped to fetch would never learn of a lag."""
+        owned = self._consumer.assignment()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                self._ends = {tp.partition: end for tp, end in (await self._consumer.end_offsets(owned)).items()}
+        except (KafkaError, TimeoutError) as error:
+            log.debug("ends_unknown", lane=self._lane, error=repr(error))
+
     def _measure_lag(self) -> None:
-        """The ends came with the last fetch; where nothing was fetched yet nothing is known."""
-        topic = self._offsets.topic
-        ends = {tp.partition: self._consumer.highwater(tp) for tp in self._consumer.assignment() if tp.topic == topic}
-        self._offsets.measure_lag({partition: end for partition, end in ends.items() if end is not None})
+        """Lag against the newest end that is known of each owned partition."""
+        ends = {tp.partition: self._consumer.highwater(tp) or 0 for tp in self._consumer.assignment()}
+        self._offsets.measure_lag(
+            {partition: max(end, self._ends.get(partition, 0)) for partition, end in ends.items()}
+        )
 
     def _positions(self, finished: dict[int, tuple[int, str]]) -> dict[TopicPartition, OffsetAndMetadata]:
         topic = self._offsets.topic

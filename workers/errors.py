@@ -9,5 +9,11 @@ class PredictorBroken(FleetError):
     """A predictor's thread ended although nobody asked it to."""
 
 
+class PredictorsHang(FleetError):
+    """No predictor serves, and none could be replaced."""
+
+    exit_code = 5
+
+
 class ReceiveFailed(FleetError):
     """Kafka refuses to give us records, and asking again would not help."""

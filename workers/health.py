@@ -52,6 +52,7 @@ class Health:
         self._last_beat_s: float | None = None
         self._failure: str | None = None
         self._troubles: Mapping[str, str] = {}
+        self.stalls: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
         trouble = self._failure or "; ".join(self._troubles.values())
@@ -73,6 +74,10 @@ class Health:
         """`part` keeps the worker from serving for now: not ready until `recovered(part)`."""
         self._troubles = {**self._troubles, part: reason}
 
+    def stalled(self, stalls: Mapping[str, str]) -> None:
+        """Layers that are stuck now: /livez says no while there are any."""
+        self.stalls = stalls
+
     def recovered(self, part: str) -> None:
         """`part` works again; fine when it always did."""
         self._troubles = {name: reason for name, reason in self._troubles.items() if name != part}
@@ -84,6 +89,8 @@ class Health:
         silent_s = self._silent_s(now_s)
         if silent_s is not None and silent_s > self._stuck_after_s:
             return Verdict(False, f"event loop has not turned for {silent_s:.0f} s")
+        if self.stalls:
+            return Verdict(False, "; ".join(f"{layer} {reason}" for layer, reason in self.stalls.items()))
         return Verdict(True, f"alive ({self.phase})")
 
     def readyz(self, now_s: float) -> Verdict:

@@ -54,8 +54,8 @@ class LaneQueue:
         for request in requests:
             deadline = request.deadline_us
             rank = deadline if deadline != NEVER else request.received_us + target
-            earlier = last_rank.get(request.agent, 0)
-            request.rank = last_rank[request.agent] = rank = max(rank, earlier)
+            earlier = last_rank.get(request.agent, -1)
+            request.rank = last_rank[request.agent] = rank = max(rank, earlier + 1)
             if rank < highest:
                 self._sorted = False
             highest = rank
@@ -79,8 +79,13 @@ class LaneQueue:
             elif busy and (request.agent in busy or request.agent in held):
                 held.add(request.agent)
                 skipped.append(request)
+            elif request.hangs and requests:  # a suspect runs alone, so that it takes nobody with it
+                queue.appendleft(request)
+                break
             else:
                 requests.append(request)
+                if request.hangs:
+                    break
         queue.extendleft(reversed(skipped))
         self.in_flight += len(requests) + len(expired)
         return taken
@@ -111,6 +116,12 @@ class LaneQueue:
         """The deadline of the request at the front; NEVER when there is none."""
         self._sort()
         return self._queue[0].deadline_us if self._queue else NEVER
+
+    def put_back(self, request: Request) -> None:
+        """A request that was taken waits again, at the place its rank gives it."""
+        self.in_flight -= 1
+        self._queue.append(request)
+        self._sorted = False
 
     def hold(self, n: int) -> None:
         """`n` requests were answered without ever queueing (rejected at admission): in flight until `answered`."""

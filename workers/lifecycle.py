@@ -23,18 +23,19 @@ from workers.assembly import (
     Intake,
     check_fits,
     make_intake,
+    make_predictor,
     make_predictors,
     make_replies,
     make_worker,
     start_predictors,
 )
-from workers.errors import PredictorBroken
 from workers.health import Health, HealthServer, keep_beating
 from workers.logs import adopt, get_logger
 from workers.metrics import Metrics
 from workers.models.package import Manifest
 from workers.predictors.predictor import Predictor
 from workers.settings import Settings
+from workers.supervise import Supervisor
 from workers.worker import Worker
 
 C = TypeVar("C", AIOKafkaConsumer, AIOKafkaProducer)
@@ -161,20 +162,23 @@ class Life:
             running.append(group.create_task(worker.replies.run()))
             running += [group.create_task(intake.commit.run(interval_s)) for intake in self._intakes.values()]
             receiving = [group.create_task(intake.receive.run(self._signals.stop)) for intake in self._intakes.values()]
-            running.append(group.create_task(self._watch_predictors(worker)))
+            running.append(group.create_task(self._supervisor(worker).run()))
             await self._join()
             await self._signals.stop.wait()
             await self._drain(worker)
             for task in (*running, *receiving):
                 task.cancel()
 
-    async def _watch_predictors(self, worker: Worker) -> None:
-        """Raises `PredictorBroken` when a predictor's thread ends by itself."""
-        broken: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        for predictor in self._predictors:
-            predictor.deliver(worker.predicted, lambda error: None if broken.done() else broken.set_result(error))
-        error = await broken
-        raise PredictorBroken(f"a predictor's thread ended: {type(error).__name__}: {error}") from error
+    def _supervisor(self, worker: Worker) -> Supervisor:
+        settings, metrics = self._settings, self._metrics
+        return Supervisor(
+            settings,
+            worker,
+            self._predictors,
+            self._intakes,
+            lambda number: make_predictor(settings, number, metrics),
+            self._health,
+        )
 
     async def _join(self) -> None:
         """Ready when every lane has its partitions; a signal ends the wait."""

@@ -80,8 +80,10 @@ class PartitionOffsets:
         return encode(waiting[0], ((at + 1, following) for at, following in gaps if following > at + 1))
 
     def position(self, end: int) -> int:
-        """The first offset that is not finished; `end` before anything was received."""
-        return end if self._next is None else next(iter(self._unfinished), self._next)
+        """The first offset that is not finished; `end` where neither a record nor a commit told us where we are."""
+        if self._next is None:
+            return end if self._committed is None else self._committed
+        return next(iter(self._unfinished), self._next)
 
     def committed(self, offset: int) -> None:
         """The broker holds `offset` as this group's position."""
@@ -125,6 +127,11 @@ class LaneOffsets:
     def partitions(self) -> tuple[int, ...]:
         """The numbers of the owned partitions, ascending."""
         return tuple(self._owned)
+
+    @property
+    def received(self) -> int:
+        """Sum of the positions in the owned partitions: it changes whenever a record is received."""
+        return sum(offsets.next_offset or 0 for offsets in self._owned.values())
 
     @property
     def incomplete(self) -> int:

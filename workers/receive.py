@@ -115,6 +115,7 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
             log.error("revoke_failed", lane=self.lane, error=repr(error))
         finally:
             self._offsets.revoke()
+            self.joined.clear()
             self._metrics.rebalanced(self.lane, "revoked")
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:

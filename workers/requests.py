@@ -40,6 +40,8 @@ class Request:
     rows: tuple[Row, ...] = ()
     plain: bool = False
     rank: int = 0
+    hangs: int = 0
+    """Predictors that hung while they ran this request."""
 
 
 @dataclass(slots=True, eq=False)

@@ -92,9 +92,38 @@ class Schedule:
     def finished(self, batch: Batch) -> None:
         """A predictor returned `batch`."""
         self._slots[batch.predictor].finished(batch)
+        self._release(batch)
+
+    def _release(self, batch: Batch) -> None:
+        """Its agents may be served elsewhere again."""
         if self._busy is not None:
             for request in batch.requests:
                 self._busy[request.lane].discard(request.agent)
+
+    def holds(self, batch: Batch) -> bool:
+        """Whether `batch` is still expected; after a fence it is not."""
+        slot = self._slots[batch.predictor]
+        return batch in (slot.running, slot.urgent, slot.ready)
+
+    def fence(self, number: int) -> tuple[list[Request], list[Request]]:
+        """Predictor `number` hangs: it gets nothing more until `restore`. Gives the requests that ran and those that
+        waited there; whoever asked puts them back or answers them."""
+        slot = self._slots[number]
+        running, waiting = slot.running, [batch for batch in (slot.urgent, slot.ready) if batch is not None]
+        slot.available, slot.running, slot.urgent, slot.ready = False, None, None, None
+        for batch in [running, *waiting]:
+            if batch is not None:
+                self._release(batch)
+        return running.requests if running else [], [request for batch in waiting for request in batch.requests]
+
+    def restore(self, number: int) -> None:
+        """Predictor `number` serves again."""
+        self._slots[number].available = True
+
+    @property
+    def available(self) -> int:
+        """Predictors that serve."""
+        return sum(slot.available for slot in self._slots)
 
     def expired(self) -> list[Request]:
         """The requests whose deadline passed before they could run; each is given out once."""
@@ -118,11 +147,15 @@ class Schedule:
         share = 0 if slot.reserved_for else self._low_share(now_us)
         requests = self._take(self._lanes.high, self._limits.max_batch - share, now_us)
         urgent = bool(requests)
-        if urgent:
+        if requests and requests[0].hangs:
+            pass  # a suspect runs alone
+        elif urgent:
             self._add_free_seats(requests, share, now_us)
         else:
             requests = self._take(self._lanes.normal, self._limits.max_batch - share, now_us)
-            if share or not requests:
+            if requests and requests[0].hangs:
+                pass
+            elif share or not requests:
                 requests += self._take(self._lanes.low, self._limits.max_batch - len(requests), now_us)
             else:
                 requests += self._take(self._lanes.low, self._free_seats(requests), now_us)
@@ -168,7 +201,8 @@ class Schedule:
             if slot.available and slot.running is not None and slot.ready is None and slot.reserved_for is None:
                 share = self._low_share(now_us)
                 requests = self._take(self._lanes.normal, self._limits.max_batch - share, now_us)
-                requests += self._take(self._lanes.low, share or self._free_seats(requests), now_us)
+                if not (requests and requests[0].hangs):
+                    requests += self._take(self._lanes.low, share or self._free_seats(requests), now_us)
                 slot.ready = self._batch(number, requests, now_us)
                 return slot.ready
         return None

@@ -63,6 +63,16 @@ class BatchSettings(Section):
     """A request waits at most this long for its batch to fill, from its arrival, while all predictors run."""
 
 
+class HangSettings(Section):
+    """When a predictor counts as hung: its batch runs this long, and 20 times longer than any before."""
+
+    after_s: Seconds = 10.0
+    max_hangs: Count = 2
+    """A state that was in this many hung batches is answered `failed` and becomes a dead letter."""
+    exit_after_s: Seconds = 60.0
+    """A worker without a serving predictor for this long exits (code 5), so that its supervisor starts it anew."""
+
+
 class PredictorSettings(Section):
     """One model instance."""
 
@@ -130,6 +140,7 @@ class Settings(FleetSettings):
     lanes: LanesSettings = LanesSettings()
     batch: BatchSettings = BatchSettings()
     predictors: Annotated[tuple[PredictorSettings, ...], Field(min_length=1)] = (PredictorSettings(),)
+    hang: HangSettings = HangSettings()
     reply: ReplySettings = ReplySettings()
     commit: CommitSettings = CommitSettings()
     drain: DrainSettings = DrainSettings()

@@ -26,6 +26,7 @@ from workers.reply import Replies
 from workers.requests import NEVER, Predicted, Refusal
 from workers.schedule import Schedule
 
+HANGS = "the model did not return when it ran this state"
 OVERDUE = "deadline passed while it waited for a predictor"
 
 
@@ -47,7 +48,7 @@ class Worker:
         """Set whenever something was answered; whoever waits for room or for the end clears it."""
         self._admission = admission
         self._schedule = schedule
-        self._predictors = predictors
+        self._predictors = list(predictors)
         self.metrics = metrics
         self._replies: Replies | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -103,9 +104,34 @@ class Worker:
 
     def predicted(self, ran: Predicted) -> None:
         """Step 5 ended for one batch: its predictor is free for the next, its answers leave."""
+        if not self._schedule.holds(ran.batch):  # its predictor was fenced meanwhile, and its requests ran elsewhere
+            return
         self._schedule.finished(ran.batch)
         self.pump()
         self.replies.predicted(ran)
+
+    def fence(self, number: int, max_hangs: int) -> None:
+        """Predictor `number` hangs: what it held waits again, and what was in too many hung batches has failed."""
+        running, waiting = self._schedule.fence(number)
+        for request in running:
+            request.hangs += 1
+        failed = [request for request in running if request.hangs >= max_hangs]
+        self.replies.refused([Refusal(request, "failed", HANGS, dead="model_hangs") for request in failed])
+        for request in [*running, *waiting]:
+            if request.hangs < max_hangs:
+                self.lanes[request.lane].put_back(request)
+        self.pump()
+
+    def restore(self, number: int, predictor: Predictor) -> None:
+        """`predictor` takes the place of one that hangs."""
+        self._predictors[number] = predictor
+        self._schedule.restore(number)
+        self.pump()
+
+    @property
+    def available(self) -> int:
+        """Predictors that serve."""
+        return self._schedule.available
 
     def answered(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
         """Steps 6–7: the broker has acknowledged these answers, so their offsets are finished."""

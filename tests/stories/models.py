@@ -19,24 +19,30 @@ FACTORY = "tests.stories.models:probe"
 
 
 class Probe(nn.Module):
-    """action = the observation itself; sleeps `seconds` per batch, raises where the first number is `raises_on`."""
+    """action = the observation itself; sleeps `seconds` per batch, raises where the first number is `raises_on`, never
+    returns where it is `hangs_on`."""
 
-    def __init__(self, seconds: float, raises_on: float | None) -> None:
+    def __init__(self, seconds: float, raises_on: float | None, hangs_on: float | None) -> None:
         super().__init__()
         self.unit = nn.Parameter(torch.ones(1))
         self._seconds = seconds
         self._raises_on = raises_on
+        self._hangs_on = hangs_on
 
     def forward(self, observation: Tensor) -> tuple[Tensor]:
         time.sleep(self._seconds)
         if self._raises_on is not None and bool((observation[:, 0] == self._raises_on).any()):
             raise RuntimeError("the probe was told to raise")
+        while self._hangs_on is not None and bool((observation[:, 0] == self._hangs_on).any()):
+            time.sleep(1.0)
         return (observation * self.unit,)
 
 
-def probe(_inputs: Any, _outputs: Any, *, seconds: float = 0.0, raises_on: float | None = None) -> Probe:
+def probe(
+    _inputs: Any, _outputs: Any, *, seconds: float = 0.0, raises_on: float | None = None, hangs_on: float | None = None
+) -> Probe:
     """The factory that manifests of stories name."""
-    return Probe(seconds, raises_on)
+    return Probe(seconds, raises_on, hangs_on)
 
 
 def write_package(path: Path, **arguments: Any) -> Path:

@@ -79,6 +79,20 @@ def test_busy_agents_keep_their_place() -> None:
     assert [found.seq for found in lane.take(3, 0).requests] == [1, 2]
 
 
+def test_what_is_put_back_keeps_its_place() -> None:
+    """Before its agent's later states, also those of the same poll."""
+    lane = LaneQueue("normal", 10)
+    lane.put([request("a", seq=1), request("b"), request("a", seq=2)])
+    taken = lane.take(2, 0).requests
+    for found in reversed(taken):
+        lane.put_back(found)
+    assert lane.in_flight == 0
+    assert [(found.agent, found.seq) for found in lane.take(3, 0).requests if found.agent == b"a"] == [
+        (b"a", 1),
+        (b"a", 2),
+    ]
+
+
 def test_handing_back_empties_the_queue_but_not_what_is_in_flight() -> None:
     """Queued states are read again by the partition's next owner; running ones are still ours to answer."""
     lane = LaneQueue("normal", 10)

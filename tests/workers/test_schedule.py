@@ -262,3 +262,48 @@ def test_everything_put_in_runs_exactly_once_and_in_its_agents_order(
     for key in {key for key, _ in ran}:
         seqs = [seq for found, seq in ran if found == key]
         assert seqs == sorted(seqs)
+
+
+def test_a_fenced_predictor_gives_back_what_it_held_and_gets_nothing_more() -> None:
+    """Its requests wait in their lanes again, in their order, and run elsewhere."""
+    bench = Bench(predictors=2)
+    bench.put("normal", 30)
+    held = [bench.batch() for _ in range(4)]
+    bench.put("high", 1)
+    urgent = bench.batch()
+    assert urgent is not None and urgent.predictor == 0
+    running, waiting = bench.schedule.fence(0)
+    assert held[0] is not None and running == held[0].requests and len(waiting) == 9
+    assert not bench.schedule.holds(held[0])
+    assert bench.schedule.available == 1
+    for found in [*running, *waiting]:
+        bench.lanes[found.lane].put_back(found)
+    ran = [found for batch in held if batch and batch.predictor == 1 for found in batch.requests]
+    for _ in range(10):
+        if (slot := bench.slots[1]).running is not None:
+            bench.schedule.finished(slot.running)
+        while batch := bench.batch():
+            assert batch.predictor == 1
+            ran += batch.requests
+    assert len(ran) == 31 == len({id(found) for found in ran})
+    bench.schedule.restore(0)
+    bench.put("normal", 1)
+    batch = bench.batch()
+    assert batch is not None and batch.predictor == 0
+
+
+def test_a_suspect_runs_alone() -> None:
+    """A state that was in a hung batch takes nobody with it the second time."""
+    bench = Bench()
+    suspect = request("s", received_us=0)
+    suspect.hangs = 1
+    bench.lanes.normal.put([request("a"), suspect, request("b")])
+    bench.put("low", 5)
+    sizes = []
+    for _ in range(3):
+        batch = bench.batch()
+        assert batch is not None
+        sizes.append([found.agent for found in batch.requests if found.lane == "normal"])
+        assert not (suspect in batch.requests and len(batch) > 1)
+        bench.schedule.finished(batch)
+    assert sizes == [[b"a"], [b"s"], [b"b"]]

@@ -25,6 +25,9 @@ LoadModel = Callable[[], Model]
 OnPredicted = Callable[[Predicted], None]
 OnBroken = Callable[[BaseException], None]
 
+HANG_FACTOR: Final = 20
+"""Times the longest batch seen: a device that others use too may be slow, but not by this much."""
+
 _STOP: Final = 0
 _BATCH: Final = 1
 
@@ -43,6 +46,8 @@ class Predictor:
         self._ready: deque[Batch] = deque()
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._running_since_us = 0
+        self._longest_us = 0
 
     async def start(self) -> Model:
         """Load and warm up in the thread; returns when the first batch would meet no cold start.
@@ -66,6 +71,11 @@ class Predictor:
         """Queue a batch; an urgent one runs before what is ready, but never before an earlier urgent one."""
         (self._urgent if batch.urgent else self._ready).append(batch)
         self._signals.put(_BATCH)
+
+    def hangs(self, now_us: int, at_least_us: int) -> bool:
+        """Whether its batch runs longer than `at_least_us` and than `HANG_FACTOR` times the longest that came back."""
+        since_us = self._running_since_us
+        return since_us > 0 and now_us - since_us > max(at_least_us, HANG_FACTOR * self._longest_us)
 
     async def stop(self, within_s: float) -> bool:
         """Ask the thread to end and wait; False if it is still in its model after `within_s`."""
@@ -97,10 +107,12 @@ class Predictor:
 
     def _predict(self, loop: asyncio.AbstractEventLoop, forward: Forward, batch: Batch) -> None:
         assert self._on_predicted is not None, "deliver comes before the first submit"
-        started_us = now_us()
+        started_us = self._running_since_us = now_us()
         self._metrics.batch_started(self.name, started_us / 1e6)
         outputs, faults = forward([request.rows for request in batch.requests])
         ended_us = now_us()
+        self._running_since_us = 0
+        self._longest_us = max(self._longest_us, ended_us - started_us)
         seconds = (ended_us - started_us) / 1e6
         self._metrics.batch_finished(self.name, len(batch), forward.bucket(len(batch)), seconds)
         self._metrics.stage("predict", seconds, len(batch))

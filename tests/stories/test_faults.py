@@ -1,0 +1,55 @@
+"""Faults of a device and of the network: nothing is lost, and who looks at the probes sees what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.stories.fleet import Fleet, observation, states
+from tests.stories.models import write_package
+from topics.partitions import Partitioner
+from topics.records import State
+
+pytestmark = pytest.mark.broker
+
+
+async def test_a_hung_predictor_is_replaced_and_only_the_guilty_state_fails(fleet: Fleet, tmp_path: Path) -> None:
+    """Its batch runs again elsewhere; the state that hung twice is a dead letter; the worker lives on."""
+    model = write_package(tmp_path / "hanging", hangs_on=-666.0)
+    worker = await fleet.worker(model, FLEET_HANG__AFTER_S="0.7").ready()
+    bad = State(observation(-666.0), seq=5)
+    sent = [*states(20, 1), ("guilty", bad), *states(20, 1)]
+    asked = await fleet.ask(sent)
+    answers = await fleet.answers(asked)
+    assert answers.keys() == asked.keys() and answers.doubled == 0
+    outcomes = {agent: answers[correlation][0].outcome for correlation, agent in asked.items()}
+    assert outcomes.pop("guilty") == "failed" and set(outcomes.values()) == {"action"}
+    (letter,) = await fleet.dead_letters(1)
+    assert letter.key == b"guilty" and dict(letter.headers)["fleet_dead-reason"] == b"model_hangs"
+    assert len(worker.events("predictor_replaced")) == 2
+    assert worker.probe("/readyz")[0] == 200
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0
+
+
+async def test_a_takeover_runs_no_state_again_that_the_finished_map_names(fleet: Fleet, tmp_path: Path) -> None:
+    """A slow state holds the commit back; the states behind it are answered, and the next owner knows."""
+    model = write_package(tmp_path / "hanging", hangs_on=-666.0)
+    patient = {"FLEET_HANG__AFTER_S": "100", "FLEET_PREDICTORS": '[{"device": "cpu"}, {"device": "cpu"}]'}
+    first = await fleet.worker(model, **patient).ready()
+    slow = await fleet.ask([("slow", State(observation(-666.0)))])
+    await asyncio.sleep(0.5)
+    place = Partitioner(fleet.settings.topics.partitions)
+    neighbour = next(f"n{n}" for n in range(999) if place(b"n%d" % n) == place(b"slow"))
+    asked = await fleet.ask([(neighbour, state) for _, state in states(1, 200)])
+    await fleet.answers(asked)
+    await asyncio.sleep(1.0)  # a commit interval
+    first.kill()
+    second = await fleet.worker(write_package(tmp_path / "well")).ready()
+    answers = await fleet.answers(asked | slow, extra_s=1.0)
+    assert answers.keys() == (asked | slow).keys()
+    assert answers.doubled == 0
+    assert 'fleet_skipped_total{lane="normal"} 200' in second.probe("/metrics")[1]
