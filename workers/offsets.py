@@ -25,12 +25,12 @@ class PartitionOffsets:
         self.revoked = False
         self._unfinished: dict[int, None] = {}
         self._next: int | None = None
-        self._committed: int | None = None
+        self._committed: tuple[int, str] | None = None
         self._answered_before: set[int] = set()
 
     def resume(self, committed: int, metadata: str) -> None:
         """What the partition's last owner left with its commit: states that need no second answer."""
-        self._committed = committed
+        self._committed = (committed, metadata)
         self._answered_before = set(decode(committed, metadata))
 
     def skip_answered(self, offsets: Sequence[int]) -> set[int]:
@@ -62,32 +62,30 @@ class PartitionOffsets:
         """Behind the last received offset; None before the first."""
         return self._next
 
-    def committable(self) -> int | None:
-        """The offset to commit (the first one not finished), None while there is nothing new to commit."""
+    def committable(self) -> tuple[int, str] | None:
+        """The offset to commit (the first one not finished) and the map of what is answered behind it; None while
+        there is nothing new to commit."""
         if self.revoked or self._next is None:
             return None
-        # Deleted entries at the front make this scan linear in what finished since the dict last grew: it runs once per
-        # commit interval, not per record.
-        offset = next(iter(self._unfinished), self._next)
-        return offset if offset != self._committed else None
+        found = (next(iter(self._unfinished), self._next), self._finished_map())
+        return found if found != self._committed else None
 
-    def finished_map(self) -> str:
-        """The metadata for a commit of `committable`: what is answered behind it."""
-        if self._next is None or not self._unfinished:
-            return ""
+    def _finished_map(self) -> str:
         waiting = list(self._unfinished)
+        if not waiting or self._next is None:
+            return ""
         gaps = zip(waiting, [*waiting[1:], self._next], strict=True)
         return encode(waiting[0], ((at + 1, following) for at, following in gaps if following > at + 1))
 
     def position(self, end: int) -> int:
         """The first offset that is not finished; `end` where neither a record nor a commit told us where we are."""
         if self._next is None:
-            return end if self._committed is None else self._committed
+            return end if self._committed is None else self._committed[0]
         return next(iter(self._unfinished), self._next)
 
-    def committed(self, offset: int) -> None:
-        """The broker holds `offset` as this group's position."""
-        self._committed = offset
+    def committed(self, found: tuple[int, str]) -> None:
+        """The broker holds what `committable` gave as this group's position."""
+        self._committed = found
 
     def revoke(self) -> None:
         """The partition belongs to somebody else from now on."""
@@ -152,14 +150,14 @@ class LaneOffsets:
 
     def committable(self) -> dict[int, tuple[int, str]]:
         """partition → offset to commit and what is answered behind it, for the partitions that moved."""
-        found = ((partition, offsets, offsets.committable()) for partition, offsets in self._owned.items())
-        return {partition: (at, offsets.finished_map()) for partition, offsets, at in found if at is not None}
+        found = ((partition, offsets.committable()) for partition, offsets in self._owned.items())
+        return {partition: at for partition, at in found if at is not None}
 
     def committed(self, offsets: dict[int, tuple[int, str]]) -> None:
         """The broker took these commits."""
-        for partition, (offset, _) in offsets.items():
+        for partition, found in offsets.items():
             if partition in self._owned:
-                self._owned[partition].committed(offset)
+                self._owned[partition].committed(found)
 
     def __repr__(self) -> str:
         owned = f"partitions {self.partitions} incomplete {self.incomplete}"
