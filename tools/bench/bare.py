@@ -6,7 +6,7 @@ It reads and writes the very bytes of wire version 1 (every field of an action, 
 runs the same weights with the same backend and one thread, and uses the same clients with the same settings as a
 worker: acknowledgements and idempotence are on. It is as fast as its author knew to make it: whole polls of up to
 1,024 records in one forward pass, replies in one record batch per partition, the next poll taken while the last
-one's answers are on their way.
+one's answers are on their way, Python's collector told to look rarely.
 
 What it leaves out is what a worker is for: lanes and their order, deadlines, the batch bounds, limits against
 hostile bytes, checks of shape and dtype, NaN checks, the reply topic or partition that a state may name, plain
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Sequence
@@ -46,6 +47,8 @@ MAX_RECORDS: Final = 1024
 """Per poll and forward pass: on two cores 512 and 2,048 are no faster."""
 BUCKETS: Final = (1, 8, 32, 128, 256, 512, MAX_RECORDS)
 POLL_MS: Final = 200
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Python's (700, 10, 10) would look at a poll's records again and again; they form no cycles."""
 
 
 class Loop:
@@ -156,6 +159,9 @@ async def serve(settings: Settings, *, backlog: bool) -> None:
     await (consumer.seek_to_beginning(*partitions) if backlog else consumer.seek_to_end(*partitions))
     for partition in partitions:
         await consumer.position(partition)
+    gc.collect()
+    gc.freeze()  # torch's hundreds of thousands of objects stay
+    gc.set_threshold(*GC_THRESHOLDS)
     sys.stderr.write(READY + "\n")
     sys.stderr.flush()
     await Loop(settings, model, consumer, producer).run()

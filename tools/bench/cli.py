@@ -7,6 +7,7 @@ worker and bare loop are others.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -148,15 +149,24 @@ def _bench(measures: dict[str, Measure], model: Path | None, servers: str | None
             with bench_settings(name, model, servers, console) as settings:
 
                 async def measured(measure: Measure = measure) -> dict[str, Any]:
+                    gc.collect()
+                    gc.freeze()  # what is loaded stays: the measurer's own pauses would look like the fleet's
                     async with open_rig(settings) as rig:
                         about = machine(settings, rig.manifest)
-                        return {**(await measure(rig, show)).as_dict(), "machine": about}
+                        return {**_found(await measure(rig, show)), "machine": about}
 
                 found[name] = asyncio.run(measured())
             show_result(console, found[name])
     finally:
         if json_file is not None and found:
             _write(json_file, found if len(measures) > 1 else next(iter(found.values())))
+
+
+def _found(result: Result) -> dict[str, Any]:
+    try:
+        return result.as_dict()
+    except ValueError as error:
+        raise FleetError(f"{result.benchmark} found nothing to compare: {error}") from error
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from tools.bench.rig import Rig
 from tools.bench.show import Show
 from tools.bench.states import fill_backlog
 from tools.bench.stats import rate
+from topics.errors import FleetError
 
 WARM_SHARE: Final = 0.1
 """Of the backlog, before the clock starts: caches, the broker's JIT, the first fetches."""
@@ -60,5 +61,9 @@ async def _fleet(rig: Rig, ends: Ends, records: int, on_count: Callable[[int], N
 
 
 async def _measured(child: Child, ends: Ends, already: int, records: int, on_count: Callable[[int], None]) -> Run:
-    measured = rate(await ends.follow(child, already, records, on_count), records, WARM_SHARE)
+    samples = await ends.follow(child, already, records, on_count)
+    try:
+        measured = rate(samples, records, WARM_SHARE)
+    except ValueError as error:
+        raise FleetError(f"--records {records} is too few to measure: {error}") from error
     return Run(measured.decisions_per_s, measured.cpu_us)

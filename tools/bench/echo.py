@@ -12,7 +12,7 @@ from aiokafka.structs import TopicPartition
 from tools.bench.children import Child
 from tools.bench.results import Goal, Result, Run, named
 from tools.bench.rig import Rig
-from tools.bench.serving import asking
+from tools.bench.serving import asking, serving
 from tools.bench.show import Show
 from tools.bench.states import agent_ids, correlation, observations
 from tools.bench.stats import latency, ratios
@@ -53,7 +53,7 @@ def _p50(run: Run) -> float:
 async def _fleet(rig: Rig, trips: int, on_trip: Callable[[float], None]) -> Run:
     (agent,) = agent_ids(1)
     seen = observations(rig.observation, trips + WARM_TRIPS, 1)
-    async with rig.worker() as child, asking(rig) as client:
+    async with serving(rig, "fleet") as child, asking(rig) as client:
 
         async def trip(number: int) -> None:
             await client.decide(agent, seen[number], lane="high")

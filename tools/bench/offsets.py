@@ -70,10 +70,20 @@ def partitions_of(settings: FleetSettings, topic: str) -> list[TopicPartition]:
 
 async def rewind(settings: FleetSettings) -> None:
     """Every group of the fleet starts at the first state again. Its workers have left."""
+    await _place(settings, at_end=False)
+
+
+async def skip_to_end(settings: FleetSettings) -> None:
+    """Every group of the fleet starts at the next state: what others were asked before is not its business."""
+    await _place(settings, at_end=True)
+
+
+async def _place(settings: FleetSettings, *, at_end: bool) -> None:
     for lane in LANES:
         partitions = partitions_of(settings, settings.names.states(lane))
         group = settings.names.group(lane)
-        consumer = make_consumer(settings.kafka, client_id=f"{settings.name}-rewind", group_id=group)
+        consumer = make_consumer(settings.kafka, client_id=f"{settings.name}-place", group_id=group)
         async with started(consumer, settings.kafka):
             consumer.assign(partitions)
-            await consumer.commit(dict.fromkeys(partitions, 0))
+            ends = await consumer.end_offsets(partitions)
+            await consumer.commit(ends if at_end else dict.fromkeys(partitions, 0))

@@ -69,7 +69,7 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values; `ratio` is ours ÷ the floor's."""
         found: dict[str, Any] = {"benchmark": self.benchmark, "options": dict(self.options)}
-        if any(run.decisions_per_s for run in self.fleet):
+        if any(run.decisions_per_s for run in (*self.fleet, *self.bare)):
             found |= self._throughput()
         if any(run.lanes for run in self.fleet):
             found |= _lanes("lanes", self.fleet) | (_lanes("bare_lanes", self.bare) if self.bare else {})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final, Literal
 
 from tools.bench.children import Child
+from tools.bench.offsets import skip_to_end
 from tools.bench.rig import Rig
 from topics.client import AgentClient
 
@@ -22,9 +23,16 @@ TIMEOUT_S: Final = 5.0
 TICK_S: Final = 0.25
 
 
-def serving(rig: Rig, side: Side) -> AbstractAsyncContextManager[Child]:
-    """The process that answers."""
-    return rig.bare() if side == "bare" else rig.worker()
+@asynccontextmanager
+async def serving(rig: Rig, side: Side) -> AsyncIterator[Child]:
+    """The process that answers what is asked from now on."""
+    if side == "bare":
+        async with rig.bare() as child:
+            yield child
+    else:
+        await skip_to_end(rig.settings)
+        async with rig.worker() as child:
+            yield child
 
 
 @asynccontextmanager

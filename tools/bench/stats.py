@@ -73,7 +73,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """`ours` ÷ `theirs`, pair by pair."""
+    """`ours` ÷ `theirs`, pair by pair.
+
+    Raises:
+        ValueError: one of `theirs` is 0.
+    """
+    if not all(theirs):
+        raise ValueError("the floor did nothing in one of its runs: there is no ratio")
     return spread([our / their for our, their in zip(ours, theirs, strict=True)])
 
 

@@ -55,14 +55,15 @@ def row_numbers(rows: Sequence[bytes]) -> list[int]:
 def by_call(records: Iterable[Any]) -> Landed:
     """Kafka records by the head of their correlation ID, which is b"" for those without one.
 
-    The ID is the first header of a fleet's answers; records of others are searched for it.
+    It is the only header of most answers. If the only one is something else, its bytes are no ID of ours either.
     """
     landed: Landed = {}
     head = None
     rows: list[bytes] = []
     values: list[bytes] = []
     for record in records:
-        correlation_id = _first_header(record.headers)
+        found = record.headers
+        correlation_id = (found[0][1] if len(found) == 1 else _search(found)) or b""
         if correlation_id[:HEAD_BYTES] != head:  # replies to one call come in runs
             head = correlation_id[:HEAD_BYTES]
             rows, values = landed.setdefault(head, ([], []))
@@ -71,7 +72,5 @@ def by_call(records: Iterable[Any]) -> Landed:
     return landed
 
 
-def _first_header(found: Headers) -> bytes:
-    if found and found[0][0] == CORRELATION_ID:
-        return found[0][1] or b""
-    return next((value for name, value in found if name == CORRELATION_ID and value), b"")
+def _search(found: Headers) -> bytes | None:
+    return next((value for name, value in found if name == CORRELATION_ID), None)

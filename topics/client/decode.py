@@ -43,21 +43,22 @@ class Layout:
 
     def match(self, values: Sequence[bytes]) -> tuple[Array, Array]:
         """Which of `values` have this layout (bool [n]), and the actions of those that have (copied, [m, *shape])."""
-        head, tail, mark = len(self.head), self.tail, len(self.mark)
-        heads = b"".join([value[:head] for value in values])
-        tails = b"".join([value[-tail:] for value in values])
-        if len(heads) != head * len(values) or len(tails) != tail * len(values):
+        size, mark = len(values), len(self.mark)
+        lengths = set(map(len, values))
+        if min(lengths) < max(len(self.head), self.tail):
             return self._match_long(values)
-        cut = np.frombuffer(tails, np.uint8).reshape(len(values), tail)
-        fits = np.ones(len(values), bool)
-        if heads != self.head * len(values):
-            fits &= (np.frombuffer(heads, np.uint8).reshape(-1, head) == np.frombuffer(self.head, np.uint8)).all(1)
-        fits &= (cut[:, :mark] == np.frombuffer(self.mark, np.uint8)).all(1)
-        return fits, self._actions(cut[fits, mark : mark + self.spec.nbytes])
+        if len(lengths) == 1:  # the usual case: no slice per answer
+            whole = np.frombuffer(b"".join(values), np.uint8).reshape(size, -1)
+            heads, tails = whole[:, : len(self.head)], whole[:, -self.tail :]
+        else:
+            heads, tails = _cut(values, 0, len(self.head)), _cut(values, -self.tail, None)
+        fits = (heads == np.frombuffer(self.head, np.uint8)).all(1)
+        fits &= (tails[:, :mark] == np.frombuffer(self.mark, np.uint8)).all(1)
+        return fits, self._actions(tails[fits, mark : mark + self.spec.nbytes])
 
     def _match_long(self, values: Sequence[bytes]) -> tuple[Array, Array]:
         """The same when some answers are shorter than the layout."""
-        fits = np.array([len(value) >= len(self.head) + self.tail for value in values])
+        fits = np.array([len(value) >= max(len(self.head), self.tail) for value in values])
         inner, actions = (
             self.match([value for value, long in zip(values, fits, strict=True) if long])
             if fits.any()
@@ -70,6 +71,11 @@ class Layout:
         if not self.spec.nbytes:
             return np.empty((len(raw), *self.spec.shape), self.spec.numpy)
         return np.ascontiguousarray(raw).view(self.spec.numpy).reshape(len(raw), *self.spec.shape)
+
+
+def _cut(values: Sequence[bytes], start: int, stop: int | None) -> Array:
+    """The same slice of every answer, uint8 [n, bytes]."""
+    return np.frombuffer(b"".join([value[start:stop] for value in values]), np.uint8).reshape(len(values), -1)
 
 
 def layout_of(value: bytes, action: Action) -> Layout | None:
@@ -115,8 +121,10 @@ class ActionReader:
     def read(self, values: Sequence[bytes | None]) -> Decoded:
         """`values`: each row's answer, None where none came."""
         outcomes = np.full(len(values), "", "U10")
-        rows = np.array([row for row, value in enumerate(values) if value is not None], np.intp)
         left: list[bytes] = [value for value in values if value is not None]
+        rows = np.arange(len(values))
+        if len(left) < len(values):
+            rows = rows[[value is not None for value in values]]
         blocks: list[tuple[Array, Array]] = []
         for layout in self._layouts:
             if not left:

@@ -15,7 +15,7 @@ from topics.client.agents import Agent
 from topics.client.calls import Call, PendingCalls
 from topics.client.connection import Connection
 from topics.client.errors import ReplyTimeout
-from topics.client.sending import Row
+from topics.client.sending import Columns
 from topics.errors import TooLarge
 from topics.headers import REPLY_PARTITION, REPLY_TOPIC
 from topics.names import LANES, Lane
@@ -55,12 +55,11 @@ class Exchange:
         Raises:
             NotSent: too much waits for the broker; some may have left.
         """
-        headers = correlation.headers(call.head, len(values), self._headers)
-        records: list[Row] = [
-            (agent.key, value, header) for agent, value, header in zip(agents, values, headers, strict=True)
-        ]
+        columns = Columns(
+            [agent.key for agent in agents], values, correlation.headers(call.head, len(values), self._headers)
+        )
         for (lane, partition), rows in self._routes(agents, lanes):
-            self._connection.sender.put(self._topics[lane], partition, call, rows, [records[row] for row in rows])
+            self._connection.sender.put(self._topics[lane], partition, call, rows, columns)
 
     def wake_sender(self) -> None:
         """Single states have been asked for; `before_departure` of the sender will launch them."""

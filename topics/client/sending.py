@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,8 +25,16 @@ from topics.headers import Headers
 MAX_WAITING_BYTES = 64 << 20
 """States that wait for a broker that does not answer. Above, a call is refused at once (`NotSent`)."""
 
-Row = tuple[bytes, bytes, Headers]
-"""Key, value, headers."""
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A call's records, one per row."""
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    headers: Sequence[Headers]
+
+
 OnRefused = Callable[[Call, Sequence[int], NotSent], None]
 
 
@@ -74,8 +83,8 @@ class StateSender:
         """Let `run` come round when the running turn of the loop ends."""
         self._wake.set()
 
-    def put(self, topic: str, partition: int, call: Call, rows: Sequence[int], records: Sequence[Row]) -> None:
-        """Append `records`, the states `rows` of `call`. They leave when the running turn of the loop ends.
+    def put(self, topic: str, partition: int, call: Call, rows: Sequence[int], columns: Columns) -> None:
+        """Append these rows of `columns`, the states of `call`. They leave when the running turn of the loop ends.
 
         Raises:
             NotSent: more than `MAX_WAITING_BYTES` wait already.
@@ -91,20 +100,21 @@ class StateSender:
         if not route.waiting and not route.in_flight:
             self._ready.append(route)
             self._wake.set()
-        self._fill(route, call, rows, records)
+        self._fill(route, call, rows, columns)
 
-    def _fill(self, route: Route, call: Call, rows: Sequence[int], records: Sequence[Row]) -> None:
+    def _fill(self, route: Route, call: Call, rows: Sequence[int], columns: Columns) -> None:
+        keys, values, headers = columns.keys, columns.values, columns.headers
         now_ms = time.time_ns() // 1_000_000
         shipment = route.waiting[-1] if route.waiting else self._next(route)
         append, before, start = shipment.batch.append, shipment.batch.size(), 0
-        for at, (key, value, headers) in enumerate(records):
-            if append(timestamp=now_ms, key=key, value=value, headers=headers) is not None:
+        for at, row in enumerate(rows):
+            if append(timestamp=now_ms, key=keys[row], value=values[row], headers=headers[row]) is not None:
                 continue
             shipment.loads.append((call, rows[start:at]))  # full; a new batch takes any first record
             self._waiting_bytes += shipment.batch.size() - before
             shipment = self._next(route)
             append, before, start = shipment.batch.append, shipment.batch.size(), at
-            append(timestamp=now_ms, key=key, value=value, headers=headers)
+            append(timestamp=now_ms, key=keys[row], value=values[row], headers=headers[row])
         shipment.loads.append((call, rows[start:]))
         self._waiting_bytes += shipment.batch.size() - before
 

@@ -14,7 +14,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from topics.client import sending
 from topics.client.calls import Call
 from topics.client.errors import NotSent
-from topics.client.sending import StateSender
+from topics.client.sending import Columns, StateSender
 
 
 class FakeProducer:
@@ -68,7 +68,9 @@ def call(size: int = 1) -> Call:
 
 
 def put(sender: StateSender, topic: str, partition: int, ours: Call, rows: list[int], size: int = 10) -> None:
-    sender.put(topic, partition, ours, rows, [(b"key", bytes(size), []) for _ in rows])
+    count = max(rows) + 1
+    columns = Columns([b"key"] * count, [bytes(size)] * count, [[] for _ in range(count)])
+    sender.put(topic, partition, ours, rows, columns)
 
 
 async def turns(count: int = 4) -> None:
