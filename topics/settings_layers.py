@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from pydantic_settings.exceptions import SettingsError as EnvironmentNotParsed
 
 from topics.errors import SettingsError
 from topics.settings_mistakes import KeyPath, one_line, source_of
+from topics.settings_secrets import put_secret, secret_files, secret_keys, secret_variable
 
 PREFIX = "FLEET_"
 CONFIG_VARIABLE = "FLEET_CONFIG"
@@ -41,9 +42,12 @@ Layer = tuple[dict[str, Any], dict[KeyPath, str]]
 
 
 class Section(BaseModel):
-    """Base of one table of settings: frozen, unknown keys refused, no NaN or infinity."""
+    """Base of one table of settings: frozen, unknown keys refused, no NaN or infinity.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    A `ValidationError` shows no input: the whole table stands in it, with its secrets.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class LayeredSettings(BaseSettings):
@@ -53,6 +57,7 @@ class LayeredSettings(BaseSettings):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
+        hide_input_in_errors=True,
         env_prefix=PREFIX,
         env_nested_delimiter="__",
         env_ignore_empty=True,
@@ -100,9 +105,11 @@ def load_settings(cls: type[S], *, config: Path | None = None, overrides: Mappin
     try:
         settings = cls(**known)
     except ValidationError as err:
-        raise SettingsError(one_line(cls, err, sources)) from None
-    settings._sources = sources
-    return settings
+        mistake = one_line(cls, err, sources)
+    else:
+        settings._sources = sources
+        return settings
+    raise SettingsError(mistake)  # here, so that pydantic's error, which holds all values, is not its context
 
 
 class Shown(NamedTuple):
@@ -143,16 +150,30 @@ def _environment(cls: type[LayeredSettings]) -> Layer:
     variables = {name.upper(): name for name in os.environ if name.upper().startswith(PREFIX)}
     for name in variables:
         _refuse_unknown(cls, name, os.environ[variables[name]])
-    try:
-        values = EnvSettingsSource(cls)()
-    except EnvironmentNotParsed as err:
-        raise SettingsError(_not_json(variables, err)) from None
+    files = secret_files(cls, PREFIX, variables)
+    values = _values_of_variables(cls, variables, without=[file.variable for file in files])
     sources = {}
     for path, _ in _leaves(values, ()):
         # A whole table may stand in one variable as JSON: the longest prefix that is a variable is meant.
         candidates = (PREFIX + "__".join(path[:length]).upper() for length in range(len(path), 0, -1))
         sources[path] = next((variables[name] for name in candidates if name in variables), "environment")
+    for file in files:
+        put_secret(values, file, given_by=sources.get(file.key))
+        sources[file.key] = file.variable
     return values, sources
+
+
+def _values_of_variables(
+    cls: type[LayeredSettings], variables: Mapping[str, str], *, without: Collection[str]
+) -> dict[str, Any]:
+    source = EnvSettingsSource(cls)
+    hidden = {name.lower() for name in without}
+    source.env_vars = {name: value for name, value in source.env_vars.items() if name not in hidden}
+    try:
+        return source()
+    except EnvironmentNotParsed as err:
+        mistake = _not_json(variables, err)
+    raise SettingsError(mistake)  # here, so that the variable's text is not in its context
 
 
 def _refuse_unknown(cls: type[LayeredSettings], name: str, value: str) -> None:
@@ -161,7 +182,8 @@ def _refuse_unknown(cls: type[LayeredSettings], name: str, value: str) -> None:
         return
     if _SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and "://" in value):
         return
-    close = difflib.get_close_matches(name, [*_variables(cls, PREFIX), *OTHER_VARIABLES], n=1)
+    files = (secret_variable(PREFIX, key) for key in secret_keys(cls))
+    close = difflib.get_close_matches(name, [*_variables(cls, PREFIX), *files, *OTHER_VARIABLES], n=1)
     advice = f"did you mean {close[0]}?" if close else "`fleet settings` lists what there is"
     raise SettingsError(f"unknown environment variable {name}: {advice}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -116,14 +116,17 @@ def _expected(mistake: Mapping[str, Any]) -> str:
 
 
 def _found(cls: type[BaseModel], where: KeyPath, value: Any) -> str:
-    if _is_secret(_at(cls, where)):
+    annotation = _at(cls, where)
+    if is_secret(annotation):
         return "a secret"
+    if _holds_secret(annotation) and not isinstance(value, int | float):
+        return "a value that may hold secrets"
     shown = repr(value)
     return shown if len(shown) <= MAX_FOUND_CHARACTERS else shown[: MAX_FOUND_CHARACTERS - 1] + "…"
 
 
 def _advice(cls: type[BaseModel], where: KeyPath) -> str:
-    table = next((member for member in _members(_at(cls, where[:-1])) if _is_model(member)), None)
+    table = next((member for member in members(_at(cls, where[:-1])) if is_model(member)), None)
     names = list(table.model_fields) if table else []
     close = difflib.get_close_matches(where[-1], names, n=1)
     if close:
@@ -135,8 +138,8 @@ def _at(annotation: Any, where: KeyPath) -> Any:
     """Annotation of the value at `where`; list indices and dict keys lead to the element's type."""
     for part in where:
         inner = None
-        for member in _members(annotation):
-            if _is_model(member):
+        for member in members(annotation):
+            if is_model(member):
                 field = member.model_fields.get(part)
                 inner = field.annotation if field else inner
             elif elements := [arg for arg in get_args(member) if arg is not Ellipsis]:
@@ -145,13 +148,24 @@ def _at(annotation: Any, where: KeyPath) -> Any:
     return annotation
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
-def _is_model(annotation: Any) -> bool:
+def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    """Whether a setting of this type is a table of settings."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _is_secret(annotation: Any) -> bool:
-    return SecretStr in _members(annotation)
+def is_secret(annotation: Any) -> bool:
+    """Whether a setting of this type must not be shown."""
+    return SecretStr in members(annotation)
+
+
+def _holds_secret(annotation: Any) -> bool:
+    return any(
+        any(is_secret(field.annotation) or _holds_secret(field.annotation) for field in member.model_fields.values())
+        for member in members(annotation)
+        if is_model(member)
+    )
