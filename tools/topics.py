@@ -1,4 +1,4 @@
-"""`fleet topics plan|apply|check`: what the fleet's topics should be, against what is on the cluster.
+"""`fleet topics plan|apply|check|acls`: what the fleet's topics should be, against what is on the cluster.
 
 Exit codes: 0 in order (or made so), 1 something differs and stays, 2 settings, 3 no cluster.
 """
@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tools.acls import acls
 from topics.drift import Difference
 from topics.kafka import quiet_library_logs
 from topics.provision import ensure_topics, find_differences
@@ -24,6 +25,7 @@ from topics.settings import FleetSettings, load_settings
 T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Create and check the fleet's topics. Nothing is ever deleted.")
+app.command()(acls)
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: ./fleet.toml).")]
 Fleet = Annotated[str | None, typer.Option("--fleet", help="Name of the fleet, the topic prefix.")]

@@ -17,7 +17,13 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.record import _crecords, default_records
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -165,18 +171,14 @@ async def require_topics(client: Client, names: Iterable[str]) -> None:
 
     Raises:
         TopicMissing: the first missing topic, the cluster's address and the command that creates it.
-        BrokerUnavailable: the cluster does not answer.
+        BrokerUnavailable: the cluster does not answer, or hides the topic from us.
     """
     wanted = list(names)
     network = network_of(client)
     give_up_at = asyncio.get_running_loop().time() + TOPIC_APPEARS_WITHIN_S
     while missing := await _missing(network, wanted):
         if asyncio.get_running_loop().time() > give_up_at:
-            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-            raise TopicMissing(
-                f"topic {missing[0]}{more} is missing on {network._bootstrap_servers}: "
-                "create it with `fleet topics apply`"
-            )
+            raise await _why_missing(network, missing)
         await asyncio.sleep(0.1)
 
 
@@ -241,6 +243,25 @@ async def _translated(err: Exception, kafka: KafkaSettings) -> FleetError:
     if isinstance(err, UnknownTopicOrPartitionError):
         return TopicMissing(f"a topic is missing on {kafka.bootstrap_servers}: create it with `fleet topics apply`")
     return BrokerUnavailable(await why_unreachable(client_options(kafka), within_s=DIAGNOSIS_S))
+
+
+async def _why_missing(network: Any, missing: list[str]) -> FleetError:
+    """A topic on which we have no rights is missing in the list too; asked for by name, the cluster says so."""
+    where = network._bootstrap_servers
+    request = MetadataRequest(missing, allow_auto_topic_creation=False)
+    try:
+        answer = await network.send(network.get_random_node(), request)
+    except (KafkaError, OSError, TimeoutError) as err:
+        return BrokerUnavailable(f"the cluster at {where} does not list its topics: {err!r}")
+    hidden = sorted(topic[1] for topic in answer.topics if topic[0] == TopicAuthorizationFailedError.errno)
+    more = f" (and {len(hidden or missing) - 1} more)" if len(hidden or missing) > 1 else ""
+    if hidden:
+        user = network._sasl_plain_username
+        who = f"user {user!r}" if user else "this client"
+        return BrokerUnavailable(
+            f"{who} has no rights on topic {hidden[0]}{more} of {where}: `fleet topics acls` lists what each role needs"
+        )
+    return TopicMissing(f"topic {missing[0]}{more} is missing on {where}: create it with `fleet topics apply`")
 
 
 async def _missing(network: Any, wanted: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from tools.broker.errors import (
     JavaUnusable,
     PortTaken,
 )
+from tools.broker.security import BrokerSecurity
 from tools.broker.start import DEFAULT_PORT, find_broker, start_broker
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "AlreadyRunning",
     "BrokerDied",
     "BrokerFault",
+    "BrokerSecurity",
     "Cluster",
     "DiskFull",
     "JarsUnavailable",

@@ -18,6 +18,7 @@ from tools.broker.ports import LOOPBACK
 from tools.broker.processes import NO_PROCESS, Process
 from tools.broker.properties import NodePlan
 from tools.broker.ready import wait_ready
+from tools.broker.security import BrokerSecurity
 from tools.broker.threads import run_apart
 
 STOP_WITHIN_S = 15.0
@@ -101,10 +102,19 @@ class Node:
 class Cluster:
     """One to several nodes with one data directory, running or not."""
 
-    def __init__(self, folder: Path, cluster_id: str, nodes: Sequence[Node], *, throw_away: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cluster_id: str,
+        nodes: Sequence[Node],
+        *,
+        throw_away: bool = False,
+        security: BrokerSecurity | None = None,
+    ) -> None:
         self.folder = folder
         self.cluster_id = cluster_id
         self.nodes = tuple(nodes)
+        self.security = security
         self._throw_away = throw_away
 
     @property
@@ -134,7 +144,7 @@ class Cluster:
             for node in self.nodes:
                 node.require_alive()
 
-        run_apart(wait_ready, [node.port for node in self.nodes], within_s, check)
+        run_apart(wait_ready, [node.port for node in self.nodes], within_s, check, self.security)
 
     def stop(self, within_s: float = STOP_WITHIN_S) -> bool:
         """Stop all nodes at once, by force after that time. Whether all ended by themselves.

@@ -22,6 +22,7 @@ from tools.broker.jars import Jar, classpath, jar_folder, locked, missing
 from tools.broker.java import Java, find_java
 from tools.broker.paths import KAFKA_VERSION, kafka_folder
 from tools.broker.properties import NodePlan, server_properties
+from tools.broker.security import BrokerSecurity
 
 FORMAT_WITHIN_S = 60
 
@@ -55,7 +56,7 @@ def install(console: Console) -> Installation:
                 stale.unlink()
         installation = Installation(java, classpath(jars, jar_folder()), folder / "bootstrap.checkpoint")
         if not installation.bootstrap.exists():
-            _make_bootstrap(installation)
+            make_bootstrap(installation, installation.bootstrap)
     return installation
 
 
@@ -72,20 +73,25 @@ def _fetch(jars: list[Jar], console: Console) -> None:
         fetch(jars, jar_folder(), lambda size_bytes: progress.advance(bar, size_bytes))
 
 
-def _make_bootstrap(installation: Installation) -> None:
-    """Let Kafka's own tool format a folder, once; every node begins with a copy of the records it writes."""
-    with tempfile.TemporaryDirectory(dir=installation.bootstrap.parent, prefix=".format-") as scratch:
+def make_bootstrap(installation: Installation, made: Path, security: BrokerSecurity | None = None) -> None:
+    """Let Kafka's own tool format a folder and keep, as `made`, the records that a node begins with: features, users.
+
+    Raises:
+        BrokerDied: the tool fails.
+    """
+    with tempfile.TemporaryDirectory(dir=made.parent, prefix=".format-") as scratch:
         plan = NodePlan(1, 1, 2, Path(scratch))
         properties = Path(scratch, "server.properties")
         properties.write_text(server_properties(plan, [plan]))
         arguments = ["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA", "--config", str(properties)]
+        arguments += security.format_arguments() if security else []
         command = installation.command("kafka.tools.StorageTool", arguments, [])
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_WITHIN_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as err:
             raise BrokerDied(f"Kafka's storage tool cannot be run: {err}") from err
-        made = plan.data / "bootstrap.checkpoint"
-        if done.returncode or not made.exists():
+        written = plan.data / "bootstrap.checkpoint"
+        if done.returncode or not written.exists():
             last = (done.stderr or done.stdout or "it said nothing").strip().splitlines()[-1][:200]
             raise BrokerDied(f"Kafka's storage tool failed: {last}")
-        shutil.move(made, installation.bootstrap)
+        shutil.move(written, made)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.broker.ports import LOOPBACK
+from tools.broker.security import BrokerSecurity
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,11 @@ def replication(nodes: int) -> tuple[int, int]:
     return (3, 2) if nodes >= 3 else (1, 1)
 
 
-def server_properties(node: NodePlan, cluster: Sequence[NodePlan]) -> str:
-    """The text of server.properties for `node`, one of `cluster`."""
+def server_properties(node: NodePlan, cluster: Sequence[NodePlan], security: BrokerSecurity | None = None) -> str:
+    """The text of server.properties for `node`, one of `cluster`; without `security` everybody may do everything."""
     settings = _addresses(node, cluster) | _replicated(len(cluster)) | _sized_for_one_machine()
+    if security is not None:
+        settings |= security.properties()
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 

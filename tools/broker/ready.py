@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError
 from tools.broker.errors import BrokerDied
 from tools.broker.ports import accepts
 from tools.broker.properties import replication
+from tools.broker.security import BrokerSecurity
 from topics.errors import FleetError
 from topics.kafka import make_admin, make_consumer, make_producer, started
 from topics.settings import KafkaSettings
@@ -29,7 +30,9 @@ STEP_S = 5.0
 CLIENT_ID = "fleet-broker"
 
 
-async def wait_ready(ports: list[int], within_s: float, check: Callable[[], None]) -> None:
+async def wait_ready(
+    ports: list[int], within_s: float, check: Callable[[], None], security: BrokerSecurity | None = None
+) -> None:
     """Return once the nodes listening on `ports` serve records; `check` raises when one of them is dead.
 
     Raises:
@@ -45,17 +48,18 @@ async def wait_ready(ports: list[int], within_s: float, check: Callable[[], None
                 await asyncio.sleep(POLL_S)
                 continue
             try:
-                return await round_trip(ports)
+                return await round_trip(ports, security)
             except (KafkaError, FleetError, OSError, TimeoutError) as err:
                 problem = err or type(err).__name__
                 await asyncio.sleep(RETRY_S)
     raise BrokerDied(f"Kafka is not ready after {within_s:.0f} s: {problem}")
 
 
-async def round_trip(ports: list[int]) -> None:
+async def round_trip(ports: list[int], security: BrokerSecurity | None = None) -> None:
     """One record through a topic of its own, then deleted. Raises KafkaError, OSError or TimeoutError."""
+    login = security.login(mechanism="PLAIN") if security else {}
     servers = ",".join(f"127.0.0.1:{port}" for port in ports)
-    kafka = KafkaSettings(bootstrap_servers=servers, connect_timeout_s=STEP_S, retry_backoff_ms=20)
+    kafka = KafkaSettings(bootstrap_servers=servers, connect_timeout_s=STEP_S, retry_backoff_ms=20, **login)
     topic = f"fleet-ready-{uuid.uuid4().hex[:8]}"
     async with started(make_admin(kafka, client_id=CLIENT_ID), kafka) as admin:
         await _all_registered(admin, len(ports))

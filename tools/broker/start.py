@@ -26,6 +26,7 @@ from tools.broker.paths import data_folder
 from tools.broker.ports import LOOPBACK, free_ports, holder, is_taken
 from tools.broker.processes import NO_PROCESS, Process
 from tools.broker.properties import NodePlan
+from tools.broker.security import BrokerSecurity
 
 DEFAULT_PORT = 9092
 
@@ -38,6 +39,7 @@ def start_broker(
     detached: bool = False,
     quiet: bool = True,
     ready_within_s: float = READY_WITHIN_S,
+    security: BrokerSecurity | None = None,
 ) -> Cluster:
     """A running cluster that has passed a record through. Blocks 1–3 s, or until Kafka is fetched.
 
@@ -48,6 +50,7 @@ def start_broker(
             a port, a temporary one that goes with the cluster.
         detached: the cluster survives this process. Else it ends with it, however this process ends (Linux).
         quiet: say nothing; else downloads and the like are told on stderr.
+        security: TLS, users and ACLs; the same whenever a data directory is used again.
 
     Raises:
         BrokerFault: one of its subclasses, one line: AlreadyRunning, PortTaken, DiskFull, JarsUnavailable,
@@ -58,7 +61,7 @@ def start_broker(
     folder = _folder(port, data_dir)
     with locked_folder(folder):
         require_ours(folder)
-        cluster = _planned(folder, port, nodes, console, detached=detached, throw_away=throw_away)
+        cluster = _planned(folder, port, nodes, console, security, detached=detached, throw_away=throw_away)
         try:
             cluster.start()
             cluster.wait_ready(ready_within_s)
@@ -95,7 +98,14 @@ def _folder(port: int | None, data_dir: Path | None) -> Path:
 
 
 def _planned(
-    folder: Path, port: int | None, nodes: int, console: Console, *, detached: bool, throw_away: bool
+    folder: Path,
+    port: int | None,
+    nodes: int,
+    console: Console,
+    security: BrokerSecurity | None,
+    *,
+    detached: bool,
+    throw_away: bool,
 ) -> Cluster:
     """A cluster whose nodes are not running yet, after everything that can be checked was checked."""
     before = find_broker(folder)
@@ -114,9 +124,10 @@ def _planned(
     cluster_id = before.cluster_id if before else new_id()
 
     def launch(plan: NodePlan) -> Process:
-        return launch_node(installation, plan, plans, cluster_id, detached=detached, flags=flags)
+        return launch_node(installation, plan, plans, cluster_id, detached=detached, flags=flags, security=security)
 
-    return Cluster(folder, cluster_id, [Node(plan, NO_PROCESS, launch) for plan in plans], throw_away=throw_away)
+    members = [Node(plan, NO_PROCESS, launch) for plan in plans]
+    return Cluster(folder, cluster_id, members, throw_away=throw_away, security=security)
 
 
 def _plans(folder: Path, port: int | None, nodes: int) -> list[NodePlan]:
