@@ -53,30 +53,31 @@ class Commit:
                 await self._ask_ends()
             self._measure_lag()
 
-    async def commit(self) -> bool:
+    async def commit(self, within_s: float | None = None) -> bool:
         """Commit what is finished now; False if that failed, in which case the same offsets are tried again or,
-        where the group has moved on, never."""
-        async with self._one_at_a_time:
-            finished = self._offsets.committable()
-            if not finished:
-                return True
-            started_s = asyncio.get_running_loop().time()
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._consumer.commit(self._positions(finished))
-            except (CommitFailedError, IllegalStateError) as error:
-                self._offsets.revoke()  # the group has moved on; what we hold belongs to an old assignment
-                self._failed(error)
-                return False
-            except (KafkaError, TimeoutError) as error:
-                self._failed(error)
-                return False
-            self._offsets.committed(finished)
-            self.commits += 1
-            seconds = asyncio.get_running_loop().time() - started_s
-            self._metrics.committed(self._lane, seconds)
-            self._metrics.stage("commit", seconds, 0)
-            return True
+        where the group has moved on, never. Takes `within_s` (else the time-out) at most, whatever the brokers do:
+        the wait for a commit that is on its way already counts."""
+        try:
+            async with asyncio.timeout(self._timeout_s if within_s is None else within_s), self._one_at_a_time:
+                if finished := self._offsets.committable():
+                    await self._send(finished)
+        except (CommitFailedError, IllegalStateError) as error:
+            self._offsets.revoke()  # the group has moved on; what we hold belongs to an old assignment
+            self._failed(error)
+            return False
+        except (KafkaError, TimeoutError) as error:
+            self._failed(error)
+            return False
+        return True
+
+    async def _send(self, finished: dict[int, tuple[int, str]]) -> None:
+        started_s = asyncio.get_running_loop().time()
+        await self._consumer.commit(self._positions(finished))
+        self._offsets.committed(finished)
+        self.commits += 1
+        seconds = asyncio.get_running_loop().time() - started_s
+        self._metrics.committed(self._lane, seconds)
+        self._metrics.stage("commit", seconds, 0)
 
     async def _ask_ends(self) -> None:
         """Fetches tell the ends too, but a consumer that has silently stopped to fetch would never learn of a lag."""

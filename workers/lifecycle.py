@@ -46,6 +46,8 @@ STOP_CLIENT_S = 3.0
 """aiokafka's own `stop` can hang when the broker is away; leaving a group takes a few ms when it is not."""
 SETTLE_SHARE = 0.6
 """Of the drain's time, for answering what is held; the rest is for the commit and for leaving."""
+COMMIT_SHARE = 0.2
+"""Of the drain's time, for the last commit, which never ends by itself when the broker is away."""
 
 
 async def run_worker(settings: Settings) -> None:
@@ -211,7 +213,8 @@ class Life:
         hurry.cancel()
         worker.stop_timer()
         unanswered = worker.lanes.outstanding
-        await asyncio.gather(*(intake.commit.commit() for intake in self._intakes.values()))
+        commit_s = self._settings.drain.timeout_s * COMMIT_SHARE
+        await asyncio.gather(*(intake.commit.commit(commit_s) for intake in self._intakes.values()))
         log.info("drained", unanswered=unanswered)
 
 
