@@ -66,6 +66,7 @@ class LaneQueue:
     def take(self, n: int, now_us: int, busy: Container[bytes] = ()) -> Taken:
         """Up to `n` requests by rank, leaving those of `busy` agents where they are; what expired comes out as well.
 
+        `now_us` is the time that deadlines are held against: now, or when an answer could be there.
         Everything that comes out counts as in flight until `answered`.
         """
         self._sort()

@@ -6,6 +6,8 @@
 - **normal** leaves at once when a predictor idles (waiting would not help); while all run, a batch is made ready when
   it has `max_batch` requests or its oldest has waited `max_wait`, whichever comes first.
 - **low** takes free seats and idle time. Once its front has waited `low_max_age` it gets a share of every batch.
+- What cannot be answered in time behind the batch that runs is expired: a flood would else have every predictor work
+  on the states with the earliest deadlines, all of which are just about to pass.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from workers.requests import NEVER, Batch, Request
 
 LOW_SHARE = 8
 """Overdue low requests get one seat in this many: a bound on starvation, not a priority."""
+
+AVERAGE_OVER = 8
+"""Batches that the expected time of a batch averages over, more or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class Slot:
     running: Batch | None = None
     urgent: Batch | None = None
     ready: Batch | None = None
+    since_us: int = 0
+    """When what runs began, as far as we know."""
 
     def finished(self, batch: Batch) -> None:
         """`batch` came back, usually `running`. The predictor begins its next batch before we hear of the last, so a
@@ -78,6 +85,8 @@ class Schedule:
         self._busy: dict[Lane, set[bytes]] | None = {lane: set() for lane in LANES} if len(slots) > 1 else None
         self._expired: list[Request] = []
         self._formed = 0
+        self._average_us = 0.0
+        self._took_us = 0
 
     def next(self, now_us: int) -> Batch | None:
         """The next batch to hand to its predictor, None if there is nothing to do before `wake_us`."""
@@ -85,14 +94,28 @@ class Schedule:
             self._expired += lane.expire(now_us)
         for number, slot in enumerate(self._slots):
             if slot.available and slot.running is None and (batch := self._fill(number, slot, now_us)):
-                slot.running = batch
+                slot.running, slot.since_us = batch, now_us
                 return batch
         return self._overtake(now_us) or self._make_ready(now_us)
 
-    def finished(self, batch: Batch) -> None:
-        """A predictor returned `batch`."""
-        self._slots[batch.predictor].finished(batch)
+    def finished(self, batch: Batch, started_us: int = 0, ended_us: int = 0) -> None:
+        """A predictor returned `batch`, which ran from `started_us` to `ended_us`."""
+        slot = self._slots[batch.predictor]
+        slot.finished(batch)
+        slot.since_us = ended_us
+        self._learn(ended_us - started_us)
         self._release(batch)
+
+    def _learn(self, took_us: int) -> None:
+        """A batch takes the average, or what the last one took if that is less: one slow batch expires nobody."""
+        average = self._average_us or took_us
+        self._average_us = average + (took_us - average) / AVERAGE_OVER
+        self._took_us = min(took_us, round(self._average_us))
+
+    def _answer_us(self, slot: Slot, now_us: int) -> int:
+        """When a batch behind the one that runs in `slot` would be answered, with a quarter for what may be slower."""
+        took_us = self._took_us
+        return max(now_us, slot.since_us + took_us) + took_us + took_us // 4
 
     def _release(self, batch: Batch) -> None:
         """Its agents may be served elsewhere again."""
@@ -189,7 +212,7 @@ class Schedule:
         if not running:
             return None
         number = min(running)[1]
-        requests = self._take(self._lanes.high, self._limits.max_batch, now_us)
+        requests = self._take(self._lanes.high, self._limits.max_batch, self._answer_us(self._slots[number], now_us))
         batch = self._slots[number].urgent = self._batch(number, requests, now_us, urgent=True)
         return batch
 
@@ -199,10 +222,10 @@ class Schedule:
             return None
         for number, slot in enumerate(self._slots):
             if slot.available and slot.running is not None and slot.ready is None and slot.reserved_for is None:
-                share = self._low_share(now_us)
-                requests = self._take(self._lanes.normal, self._limits.max_batch - share, now_us)
+                share, answer_us = self._low_share(now_us), self._answer_us(slot, now_us)
+                requests = self._take(self._lanes.normal, self._limits.max_batch - share, answer_us)
                 if not (requests and requests[0].hangs):
-                    requests += self._take(self._lanes.low, share or self._free_seats(requests), now_us)
+                    requests += self._take(self._lanes.low, share or self._free_seats(requests), answer_us)
                 slot.ready = self._batch(number, requests, now_us)
                 return slot.ready
         return None

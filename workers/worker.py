@@ -27,7 +27,7 @@ from workers.requests import NEVER, Predicted, Refusal
 from workers.schedule import Schedule
 
 HANGS = "the model did not return when it ran this state"
-OVERDUE = "deadline passed while it waited for a predictor"
+OVERDUE = "deadline passes before a predictor could answer"
 
 
 class Worker:
@@ -106,7 +106,7 @@ class Worker:
         """Step 5 ended for one batch: its predictor is free for the next, its answers leave."""
         if not self._schedule.holds(ran.batch):  # its predictor was fenced meanwhile, and its requests ran elsewhere
             return
-        self._schedule.finished(ran.batch)
+        self._schedule.finished(ran.batch, ran.started_us, ran.ended_us)
         self.pump()
         self.replies.predicted(ran)
 

@@ -307,3 +307,48 @@ def test_a_suspect_runs_alone() -> None:
         assert not (suspect in batch.requests and len(batch) > 1)
         bench.schedule.finished(batch)
     assert sizes == [[b"a"], [b"s"], [b"b"]]
+
+
+def test_what_cannot_be_answered_in_time_behind_a_running_batch_takes_no_seat() -> None:
+    """Earliest deadline first would else, in a flood, run only states that are answered too late."""
+    bench = Bench()
+    bench.put("normal", 8)
+    first = bench.batch()
+    assert first is not None
+    bench.now = 100_000
+    bench.schedule.finished(first, started_us=0, ended_us=100_000)
+    bench.put("normal", 8)
+    bench.batch()  # runs until about 200,000
+    bench.now = 150_000
+    bench.put("normal", 8, deadline_us=290_000)
+    bench.put("normal", 8, deadline_us=400_000)
+    ready = bench.batch()
+    assert ready is not None and [request.deadline_us for request in ready.requests] == [400_000] * 8
+    assert [request.deadline_us for request in bench.schedule.expired()] == [290_000] * 8
+
+
+def test_an_idle_predictor_tries_what_may_still_be_in_time() -> None:
+    """A learned time is a guess; where nobody else waits, trying costs nothing."""
+    bench = Bench()
+    bench.put("normal", 8)
+    first = bench.batch()
+    assert first is not None
+    bench.now = 100_000
+    bench.schedule.finished(first, started_us=0, ended_us=100_000)
+    bench.put("normal", 1, deadline_us=150_000)
+    assert bench.next() == ["normal"]
+
+
+def test_one_slow_batch_expires_nobody_after_the_next() -> None:
+    """A hiccup of the device must not be taken for its speed."""
+    bench = Bench()
+    for started_us, ended_us in ((0, 5_000_000), (5_000_000, 5_010_000)):
+        bench.put("normal", 8)
+        batch = bench.batch()
+        assert batch is not None
+        bench.now = ended_us
+        bench.schedule.finished(batch, started_us, ended_us)
+    bench.put("normal", 8)
+    bench.batch()
+    bench.put("normal", 8, deadline_us=bench.now + 30_000)
+    assert bench.next() == ["normal"] * 8
