@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench chaos clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 16
@@ -30,6 +30,9 @@ check: $(STAMP)  ## format, lint, types, layering
 
 bench: $(STAMP)  ## a short set of benchmarks, each beside its floor in the same run
 	@$(BIN)/fleet bench run $(ARGS)
+
+chaos: $(STAMP)  ## kills, rebalances, broker faults, a flood: minutes; CHAOS_SEED=n repeats a run, ARGS="storm" picks
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean:  ## remove .venv and what the tools left in this folder (Kafka's cache stays)
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

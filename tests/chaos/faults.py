@@ -81,9 +81,11 @@ async def _drains(cluster: Cluster, folder: Path, sizes: Sizes, report: Report) 
     (node,) = cluster.nodes
     slow = write_package(folder / "slow", seconds=SLOW_S)
     well = write_package(folder / "well")
-    start = (node.stop, lambda: _start(cluster, node))
-    ways = {"paused": (node.pause, node.resume), "gone": start}
-    for name, (take, bring_back) in ways.items() if sizes.thorough else [("gone", start)]:
+    ways: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
+        ("gone", node.stop, lambda: _start(cluster, node)),
+        ("paused", node.pause, node.resume),
+    ]
+    for name, take, bring_back in ways if sizes.thorough else ways[:1]:
         report.title(f"SIGTERM while the broker is {name}")
         async with _Drain(cluster, folder / f"drain-{name}", sizes, report) as drain:
             worker = await drain.begin(slow)

@@ -13,9 +13,9 @@ from tests.chaos.sizes import Sizes
 from tests.chaos.watch import watching
 from tests.stories.fleet import WorkerProcess
 from tests.stories.models import write_package
+from tools.broker import Cluster
 from topics.kafka import make_consumer, start, stop
 from topics.names import LANES
-from tools.broker import Cluster
 
 WORKERS = 2
 RATE = 400
@@ -42,9 +42,10 @@ class Stranger:
             await start(consumer, kafka)
             self._consumers.append(consumer)
             consumer.subscribe([settings.names.states(lane)])
-        async with asyncio.timeout(JOINED_WITHIN_S):
-            while not all(consumer.assignment() for consumer in self._consumers):
-                await asyncio.sleep(0.02)
+        give_up_s = asyncio.get_running_loop().time() + JOINED_WITHIN_S
+        while not all(consumer.assignment() for consumer in self._consumers):
+            assert asyncio.get_running_loop().time() < give_up_s, f"a stranger did not join within {JOINED_WITHIN_S} s"
+            await asyncio.sleep(0.02)
 
     async def leave(self) -> None:
         """Leave all groups at once."""

@@ -37,7 +37,7 @@ _SHORT = {
     "nodes": 1,
     "states": 5_000,
     "storm_s": 8.0,
-    "kill_every_s": 4.0,
+    "kill_every_s": 2.5,
     "rebalances": 10,
     "pause_s": 2.0,
     "away_s": 1.0,
