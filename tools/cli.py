@@ -39,6 +39,7 @@ COMMANDS = {
     "topics": Entry("tools.topics", "app", "Create and check the fleet's topics. Nothing is ever deleted."),
     "worker": Entry("tools.worker", "command", "Serve decisions until SIGTERM, then drain and exit 0."),
     "model": Entry("tools.model", "app", "Look at, check and complete model packages."),
+    "dead": Entry("tools.dead.cli", "app", "Look at dead letters, and send them again."),
     "settings": Entry("tools.settings", "command", "Show every setting, its value and where it came from."),
     "bench": Entry("tools.bench.cli", "app", "Measure a worker beside a bare loop in the same run."),
 }

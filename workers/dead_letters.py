@@ -1,6 +1,7 @@
 """Dead letters: records that could not be served, kept untouched with the reason beside them.
 
-Key, value and headers are the state's own; what we know about the failure goes into `fleet_dead-*` headers.
+Key, value and headers are the state's own; what we know about the failure goes into `fleet_dead-*` headers. A state
+that was redriven brings the count and the history of its earlier failures, which its next letter carries on.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from topics.letters import ATTEMPTS, PREFIX, earlier, own
 from topics.outbox import Outbox
 from topics.partitions import Partitioner
 from workers.requests import Refusal
 
-PREFIX = "fleet_dead-"
 MAX_REASON_BYTES = 1024
 
 
@@ -51,4 +52,12 @@ class DeadLetters:
             "time_us": str(time.time_ns() // 1000),
         }
         ours = [(PREFIX + name, text.encode()[:MAX_REASON_BYTES]) for name, text in found.items()]
-        return [*record.headers, *ours, (PREFIX + "worker", self._worker), (PREFIX + "model", self._model)]
+        attempts, kept = earlier(record.headers)
+        return [
+            *own(record.headers),
+            *ours,
+            (PREFIX + "worker", self._worker),
+            (PREFIX + "model", self._model),
+            (ATTEMPTS, b"%d" % (attempts + 1)),
+            *kept,
+        ]

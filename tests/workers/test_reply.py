@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workers.build import request
+from tests.workers.build import record, request
 from topics.columns import ActionColumns
 from topics.outbox import Outbox, SendFailed
 from topics.tensors import TensorSpec
@@ -127,6 +127,7 @@ async def test_a_fault_becomes_a_dead_letter_and_then_a_failed_reply() -> None:
     headers = dict(letter["headers"])
     assert headers["kafka_correlationId"] == b"c41"
     assert headers["fleet_dead-reason"] == b"model_error" and headers["fleet_dead-offset"] == b"41"
+    assert headers["fleet_dead-attempts"] == b"1"
     outcomes = {sent["key"]: decode_action(sent["value"]).outcome for sent in bench.producer.sent}
     assert outcomes == {b"good": "action", b"bad": "failed"}
     assert bench.answered == [1, 1]
@@ -172,3 +173,26 @@ async def test_an_agent_that_speaks_plain_numbers_is_answered_in_them() -> None:
     action = decode_action(next(sent["value"] for sent in bench.producer.sent if sent["key"] == b"plain"))
     assert action.action == 1 and type(action.action) is int
     assert action.origin is not None and (action.origin.topic, action.origin.offset) == ("f.states.normal", 0)
+
+
+async def test_a_second_failure_is_seen_as_such() -> None:
+    """A redriven state's next letter counts on and keeps its history; what an agent forged is not carried on."""
+    bench = Bench()
+    bad = request("bad")
+    brought = [
+        ("kafka_correlationId", b"c"),
+        ("fleet_dead-attempts", b"1"),
+        ("fleet_dead-history", b"[]"),
+        ("fleet_dead-letter", b"0:17"),
+        ("fleet_dead-note", b"forged"),
+        ("fleet_dead-reason", b"forged"),
+    ]
+    bad.record = record(headers=brought, agent="bad")
+    bench.replies.refused([Refusal(bad, "failed", "boom", dead="model_error")])
+    await bench.run()
+    (letter,) = bench.dead.sent
+    names = [name for name, _ in letter["headers"]]
+    assert len(names) == len(set(names)) and "fleet_dead-note" not in names
+    headers = dict(letter["headers"])
+    assert headers["fleet_dead-attempts"] == b"2" and headers["fleet_dead-reason"] == b"model_error"
+    assert (headers["fleet_dead-history"], headers["fleet_dead-letter"]) == (b"[]", b"0:17")
