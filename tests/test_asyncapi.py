@@ -262,7 +262,7 @@ def test_words_and_numbers_are_the_codes() -> None:
     assert SCHEMAS["ArrayMap"]["properties"]["shape"]["maxItems"] == MAX_RANK
     assert CONTRACT["info"]["x-limits"] == {
         "value_bytes": DEFAULT_LIMITS.max_bytes,
-        "entries_of_a_list_or_map": DEFAULT_LIMITS.max_elements,
+        "entries_of_all_lists_and_maps": DEFAULT_LIMITS.max_elements,
         "string_bytes": DEFAULT_LIMITS.max_string,
         "levels_of_nesting": DEFAULT_LIMITS.max_depth,
         "axes_of_a_tensor": MAX_RANK,
@@ -302,12 +302,16 @@ async def test_dead_letters_have_the_headers_described() -> None:
     outbox, described = Outbox(), SCHEMAS["DeadLetterHeaders"]
     bad = request()
     bad.record = record(41, headers=[("traceparent", b"00-1")])
+    again = request()
+    brought = [(f"fleet_dead-{name}", b"[]") for name in ("history", "letter", "run")]
+    again.record = record(42, headers=[("traceparent", b"00-1"), *brought])
     letters = DeadLetters(outbox, "f.dead", 1, "w", "m v1", 1.0)  # type: ignore[arg-type]
-    await letters.write([Refusal(bad, "rejected", "x" * 5000, dead="wrong_input")])
-    ((topic, _, key, value, found),) = outbox
+    await letters.write([Refusal(one, "rejected", "x" * 5000, dead="wrong_input") for one in (bad, again)])
+    (topic, _, key, value, found), (*_, redriven) = outbox
     assert (topic, key, value) == ("f.dead", bad.record.key, bad.record.value)
     assert found[0] == ("traceparent", b"00-1")
-    assert [name for name, _ in found[1:]] == described["required"] == list(described["properties"])
+    assert [name for name, _ in found[1:]] == described["required"]
+    assert [name for name, _ in redriven[1:]] == list(described["properties"])
     assert all(len(text.decode()) <= MAX_REASON_BYTES for _, text in found)
     assert f"at most {MAX_REASON_BYTES} bytes" in described["description"]
 
