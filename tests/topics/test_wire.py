@@ -172,6 +172,20 @@ def test_a_tensor_header_that_claims_more_than_it_brings_is_refused() -> None:
         decode_state(msgpack.packb({"v": 1, "observation": ext}))
 
 
+@pytest.mark.parametrize("leaf", [b"\x90", b"\x80", b"\xc0"], ids=["lists", "maps", "nils"])
+def test_a_wide_bomb_is_refused(leaf: bytes) -> None:
+    """Entries are counted over the whole record: a MiB of empty lists would take 70 MiB and stand the loop still."""
+    wide = b"\xdc\x00\x0e" + (b"\xdc\xff\xff" + leaf * 65535) * 14
+    with pytest.raises(DecodeError, match="more than 65536 entries in its lists and maps: send arrays as tensors"):
+        decode_state(b"\x83\xa1v\x01\xabobservation\x01\xa7options\x81\xa1a" + wide)
+
+
+def test_a_large_tensor_is_no_bomb() -> None:
+    """Its numbers are no entries."""
+    image = np.zeros((3, 200, 200), np.float32)
+    assert decode_state(encode_state(State({"image": image}))).observation["image"].shape == image.shape
+
+
 @pytest.mark.parametrize("depth", [17, 400, 100_000])
 def test_a_nested_bomb_is_refused(depth: int) -> None:
     """Nesting is bounded, without recursion of our own."""
