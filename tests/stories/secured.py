@@ -1,13 +1,34 @@
-"""A broker with TLS, users and ACLs, and the certificates for it: made here, valid for minutes' worth of tests."""
+"""A broker with TLS, users and ACLs for stories, its certificates, and probes of what a user may do there."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import secrets
+import time
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trustme
+from aiokafka.admin import NewTopic
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from aiokafka.structs import TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -16,9 +37,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tools.broker import BrokerSecurity, Cluster
+from topics.acls import Acl
+from topics.kafka import make_admin, make_consumer, make_producer, started
 from topics.settings import KafkaSettings
 
 USERS = ("admin", "agent", "worker", "tools", "stranger")
+REFUSED = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +51,6 @@ class Secured:
 
     cluster: Cluster
     security: BrokerSecurity
-    other_ca: Path
-    """An authority that has signed nothing here."""
 
     def kafka(self, user: str, **changes: Any) -> KafkaSettings:
         """Settings with which `user` connects."""
@@ -42,6 +64,26 @@ class Secured:
         secret.write_text(fields.pop("sasl_password") + "\n")
         named = {f"FLEET_KAFKA__{key.upper()}": str(value) for key, value in fields.items()}
         return {**named, "FLEET_KAFKA__SASL_PASSWORD_FILE": str(secret)}
+
+    def grant(self, acls: Sequence[Acl]) -> None:
+        """Give these rights, and wait until the broker knows them."""
+        admin = AdminClient(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": self.security.admin,
+                "sasl.password": self.security.users[self.security.admin],
+                "ssl.ca.location": str(self.security.ca),
+            }
+        )
+        wanted = {_binding(acl) for acl in acls}
+        for created in admin.create_acls(list(wanted)).values():
+            created.result(20)
+        give_up = time.monotonic() + 20
+        while not wanted <= set(admin.describe_acls(_EVERYTHING).result(20)):
+            assert time.monotonic() < give_up, "the broker does not show the ACLs"
+            time.sleep(0.05)
 
 
 def make_security(folder: Path) -> BrokerSecurity:
@@ -57,3 +99,70 @@ def make_security(folder: Path) -> BrokerSecurity:
         + b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
     )
     return BrokerSecurity(keystore, folder / "ca.pem", {user: secrets.token_urlsafe(18) for user in USERS})
+
+
+_EVERYTHING = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
+
+
+def _binding(acl: Acl) -> AclBinding:
+    operation = re.sub("(?<=[a-z])(?=[A-Z])", "_", acl.operation).upper()
+    return AclBinding(
+        ResourceType[acl.resource.upper()],
+        acl.name,
+        ResourcePatternType.LITERAL,
+        acl.principal,
+        "*",
+        AclOperation[operation],
+        AclPermissionType.ALLOW,
+    )
+
+
+async def may(attempt: Awaitable[None]) -> bool:
+    """Whether the broker lets it happen."""
+    try:
+        await asyncio.wait_for(attempt, 20)
+    except REFUSED:
+        return False
+    return True
+
+
+async def write(kafka: KafkaSettings, topic: str) -> None:
+    """Put a record into a topic."""
+    async with started(make_producer(kafka, client_id="probe"), kafka) as producer:
+        await producer.send_and_wait(topic, b"probe", key=b"probe", partition=0)
+
+
+async def read(kafka: KafkaSettings, topic: str) -> None:
+    """Get the first record of a topic that has one."""
+    consumer = make_consumer(kafka, client_id="probe", auto_offset_reset="earliest")
+    async with started(consumer, kafka):
+        consumer.assign([TopicPartition(topic, 0)])
+        while not await consumer.getmany(timeout_ms=100):
+            pass
+
+
+async def commit(kafka: KafkaSettings, group: str, topic: str) -> None:
+    """Move a group that nobody is in."""
+    consumer = make_consumer(kafka, client_id="probe", group_id=group)
+    async with started(consumer, kafka):
+        consumer.assign([TopicPartition(topic, 0)])
+        await consumer.commit({TopicPartition(topic, 0): 0})
+
+
+async def create(kafka: KafkaSettings, topic: str) -> None:
+    """Make a topic."""
+    async with started(make_admin(kafka, client_id="probe"), kafka) as admin:
+        _raise_code((await admin.create_topics([NewTopic(topic, 1, 1)])).topic_errors[0][1])
+
+
+async def delete(kafka: KafkaSettings, topic: str) -> None:
+    """Remove a topic."""
+    async with started(make_admin(kafka, client_id="probe"), kafka) as admin:
+        _raise_code((await admin.delete_topics([topic])).topic_error_codes[0][1])
+
+
+def _raise_code(code: int) -> None:
+    if code:
+        raise for_code(code)
