@@ -27,8 +27,6 @@ def test_no_text_becomes_code() -> None:
             assert not (name in ("eval", "exec") and call.args), f"{path}:{call.lineno} calls {name}"
             by_name = name in ("__import__", "compile") and isinstance(call.func, ast.Name)
             assert not by_name, f"{path}:{call.lineno} calls {name}"
-                f"{path}:{call.lineno}"
-            )
 
 
 def test_no_command_goes_through_a_shell() -> None:
