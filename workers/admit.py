@@ -129,8 +129,8 @@ class Admission:
             correlated,
             state.seq,
             NEVER if deadline_us is None else min(deadline_us + from_unix_us, NEVER),
-            self._observations.rows(observation),
-            type(observation) is not memoryview and is_plain(observation),
+            observation if type(observation) is tuple else self._observations.rows(observation),
+            type(observation) is not tuple and is_plain(observation),
         )
 
     def _unserved(self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime) -> Request:
