@@ -1,7 +1,7 @@
 """Observations against a model's inputs: from the wire to one array per input for a whole batch.
 
-The usual observation, one tensor in exactly the model's dtype and shape, is never made an array of its own: it stays a
-view of the received bytes and is copied once, straight into the batch. Anything else that can be converted is.
+The usual observation, one tensor in exactly the model's dtype and shape, is never made an array of its own: it stays
+the received bytes and is copied straight into the batch. Anything else that can be converted is.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from topics.errors import InputError
 from topics.tensors import TENSOR_EXT, Array, TensorSpec, from_map, to_row
 from topics.wire import read_ext
 
-Row = memoryview | Array  # both are buffers, which typeshed cannot say before Python 3.12
+Row = bytes | memoryview | Array  # all are buffers, which typeshed cannot say before Python 3.12
 """One input's raw bytes for one state: `TensorSpec.nbytes` of them."""
+
+COPIED_BYTES = 4096
+"""Up to this size a row is sliced out of its record: cheaper than a view, which is three more objects for the garbage
+collector to follow. Larger rows (images) stay views and are copied once."""
 
 
 class Observations:
@@ -31,15 +35,18 @@ class Observations:
         self._size = self._start + inputs[0].nbytes
 
     def ext_hook(self, code: int, data: bytes) -> Any:
-        """For `decode_state`: the expected tensor as a view of its raw bytes, any other as `wire.read_ext` gives it."""
+        """For `decode_state`: the expected tensor as the tuple that `rows` gives (MessagePack itself never makes a
+        tuple), any other as `wire.read_ext` gives it."""
         if code == TENSOR_EXT and len(data) == self._size and data.startswith(self._header):
-            return memoryview(data)[self._start :]
+            if self._size <= COPIED_BYTES:
+                return (data[self._start :],)
+            return (memoryview(data)[self._start :],)
         return read_ext(code, data)
 
     def rows(self, observation: Any) -> tuple[Row, ...]:
         """One row per input; `InputError` names the input, what was found and what the model takes."""
-        if type(observation) is memoryview:
-            return (observation,)
+        if type(observation) is tuple:
+            return observation
         if self._single is not None:
             return (to_row(self._unwrapped(observation, self._single.name), self._single),)
         if not isinstance(observation, Mapping):

@@ -16,8 +16,10 @@ from aiokafka.structs import ConsumerRecord
 from topics.errors import DecodeError, RecordError, ReplyTopicError, TooLarge
 from topics.headers import Routing, only_correlated, read
 from topics.names import Lane
-from topics.observations import Observations, is_plain
+from topics.observations import is_plain
 from topics.partitions import Partitioner
+from topics.state_reader import StateReader
+from topics.tensors import TensorSpec
 from topics.wire import Limits, decode_state
 from workers.offsets import PartitionOffsets
 from workers.requests import NEVER, Refusal, Request
@@ -78,8 +80,9 @@ class ReplyTopics:
 class Admission:
     """Admits the records of one model's fleet."""
 
-    def __init__(self, observations: Observations, reply_topics: ReplyTopics, limits: Limits) -> None:
-        self._observations = observations
+    def __init__(self, inputs: Sequence[TensorSpec], reply_topics: ReplyTopics, limits: Limits) -> None:
+        self._states = StateReader(inputs, limits)
+        self._rows = self._states.observations.rows
         self._reply_topics = reply_topics
         self._limits = limits
 
@@ -110,7 +113,7 @@ class Admission:
             topic, partition = self._reply_topics.place(routing, agent)
         if not agent or value is None or len(agent) > MAX_AGENT_BYTES or len(value) > self._limits.max_bytes:
             raise self._unfit(agent, value)
-        state = decode_state(value, self._limits, self._observations.ext_hook)
+        state = self._states.read(value)
         observation, deadline_us, sent_us = state.observation, state.deadline_us, state.sent_us
         now_us, from_unix_us = time.now_us, time.from_unix_us
         sent_us = now_us + SENT_MAX_AGE_US if sent_us is None else sent_us + from_unix_us
@@ -129,8 +132,8 @@ class Admission:
             correlated,
             state.seq,
             NEVER if deadline_us is None else min(deadline_us + from_unix_us, NEVER),
-            self._observations.rows(observation),
-            type(observation) is not memoryview and is_plain(observation),
+            observation if type(observation) is tuple else self._rows(observation),
+            type(observation) is not tuple and is_plain(observation),
         )
 
     def _unserved(self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime) -> Request:

@@ -13,7 +13,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from topics.columns import ActionColumns
 from topics.errors import SettingsError
 from topics.names import LANES, Lane
-from topics.observations import Observations
 from topics.outbox import Outbox
 from topics.wire import Limits as WireLimits
 from workers.admit import Admission, ReplyTopics
@@ -94,7 +93,7 @@ def make_worker(
     )
     schedule = Schedule(lanes, [Slot(reserved_for=ours.reserved_for) for ours in settings.predictors], limits)
     wire_limits = WireLimits(max_bytes=settings.topics.max_record_bytes)
-    admission = Admission(Observations(manifest.inputs), reply_topics, wire_limits)
+    admission = Admission(manifest.inputs, reply_topics, wire_limits)
     _watch(lanes, offsets, metrics)
     return Worker(lanes, offsets, admission, schedule, predictors, metrics)
 

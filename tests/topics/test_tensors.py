@@ -33,9 +33,17 @@ def test_the_usual_observation_stays_a_view_until_the_batch() -> None:
     observations = Observations([SPEC])
     value = encode_state(State(np.arange(4, dtype=np.float32)))
     state = decode_state(value, ext_hook=observations.ext_hook)
-    assert type(state.observation) is memoryview
+    assert state.observation == (np.arange(4, dtype=np.float32).tobytes(),)
     batch = observations.collate([observations.rows(state.observation)] * 3)
     np.testing.assert_array_equal(batch["observation"], np.tile(np.arange(4, dtype=np.float32), (3, 1)))
+
+
+def test_a_large_observation_is_not_copied_on_the_way_to_the_batch() -> None:
+    """An image stays a view of its record."""
+    observations = Observations([TensorSpec("image", "uint8", (64, 64, 3))])
+    state = decode_state(encode_state(State(np.zeros((64, 64, 3), np.uint8))), ext_hook=observations.ext_hook)
+    (row,) = observations.rows(state.observation)
+    assert type(row) is memoryview and len(row) == 64 * 64 * 3
 
 
 FOREIGN: dict[str, Any] = {

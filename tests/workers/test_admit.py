@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.workers.build import TOPIC, record
-from topics.observations import Observations
 from topics.tensors import TensorSpec
 from topics.wire import Limits
 from workers.admit import Admission, Admitted, PollTime, ReplyTopics
@@ -22,7 +21,7 @@ SPEC = TensorSpec("observation", "float32", (4,))
 
 def admit(*records: Any) -> Admitted:
     topics = ReplyTopics({"f.actions": 12, "others": 2})
-    admission = Admission(Observations([SPEC]), topics, Limits(max_bytes=10_000))
+    admission = Admission([SPEC], topics, Limits(max_bytes=10_000))
     return admission.admit("normal", records, PartitionOffsets(TOPIC, 0), NOW)
 
 

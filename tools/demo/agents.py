@@ -22,6 +22,7 @@ from tools.demo.play_kafka import Play
 from tools.demo.tally import Tally
 from topics.client import AgentClient, ReplyTimeout
 from topics.errors import FleetError
+from topics.names import LANES
 from topics.settings import FleetSettings, load_settings
 from workers.models.package import Manifest, read_manifest
 
@@ -65,14 +66,17 @@ async def play(settings: FleetSettings, manifest: Manifest, groups: Groups, plan
 
 
 async def ask_first(client: AgentClient, manifest: Manifest, group: Group, plan: Mapping[str, Any]) -> None:
-    """One state, before the clock runs.
+    """One state in every lane, before the clock runs.
 
     Raises:
         FleetError: nobody answers, the answer is no action, or another model serves this fleet.
     """
     fleet, servers = client.settings.name, client.settings.kafka.bootstrap_servers
     try:
-        reply = await client.decide("first", group.observations[0], timeout_s=ASK_FIRST_WITHIN_S)
+        asked = [
+            client.decide("first", group.observations[0], lane=lane, timeout_s=ASK_FIRST_WITHIN_S) for lane in LANES
+        ]
+        reply, *_ = await asyncio.gather(*asked)
     except ReplyTimeout as error:
         raise FleetError(
             f"nobody answers in fleet {fleet} at {servers}: "

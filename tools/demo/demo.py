@@ -21,9 +21,7 @@ from tools.demo.played import Played
 from tools.demo.proof import prove
 from tools.demo.result import Result
 from tools.demo.workers import Workers, start_workers
-from topics.settings import load_settings
 from workers.models.package import Manifest
-from workers.settings import Settings
 
 POLL_S: Final = 0.05
 DRAIN_WITHIN_S: Final = 10.0
@@ -108,7 +106,7 @@ class Demo:
             model=str(self._manifest),
             play=play,
             workers=self._workers.figures(),
-            max_batch=None if self._options.attach else load_settings(Settings).batch.max_batch,
+            max_batch=self._workers.max_batch,
             proof=proof,
             seconds=self._seconds,
         )

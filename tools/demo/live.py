@@ -118,22 +118,24 @@ def depths(workers: Workers) -> dict[str, int]:
 
 def workers_table(workers: Workers) -> Table:
     """A row per worker that we started."""
-    table = _table("worker", "decisions/s", "batch", "busy", "state")
+    table = _table("worker", "decisions/s", "batch", "fill", "busy", "state")
     for process in workers.processes:
         rate, batch = pace(process.before, process.now)
         busy = f"{process.now.busy:.0%}" if process.now else "–"
         state = Text(process.state, "bold red" if process.is_dead else "", no_wrap=True, overflow="ellipsis")
-        table.add_row(process.name, rate, batch, busy, state)
+        fill = f"{batch / workers.max_batch:.0%}" if batch and workers.max_batch else "–"
+        mean = f"{batch:.1f}" if batch else "–"
+        table.add_row(process.name, "–" if rate is None else f"{rate:,.0f}", mean, fill, busy, state)
     return table
 
 
-def pace(before: Seen | None, now: Seen | None) -> tuple[str, str]:
-    """Decisions a second and mean batch size between two looks."""
+def pace(before: Seen | None, now: Seen | None) -> tuple[float | None, float | None]:
+    """Decisions a second and mean batch size between two looks; None where there is nothing to say."""
     if before is None or now is None or now.at_s <= before.at_s:
-        return "–", "–"
+        return None, None
     batches = now.batches - before.batches
     rate = (now.decisions - before.decisions) / (now.at_s - before.at_s)
-    return f"{rate:,.0f}", f"{(now.rows - before.rows) / batches:.1f}" if batches > 0 else "–"
+    return rate, (now.rows - before.rows) / batches if batches > 0 else None
 
 
 def seen_table(window: Window) -> Table:

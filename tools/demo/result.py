@@ -119,6 +119,7 @@ class Result:
         """The final table, what else is worth knowing, and the proof."""
         console.print(_title(self), style="bold", soft_wrap=True, highlight=False)
         console.print(lanes_table(self))
+        console.print(" ms from send to reply, as the agents measure", style="dim", highlight=False)
         for text in (self._answers(), self._batches(), self._proof()):
             console.print(text, soft_wrap=True)
 

@@ -14,6 +14,8 @@ from tools.broker.ports import LOOPBACK, free_ports
 from tools.demo.child import Child, ProcessEnded
 from topics.errors import FleetError
 from topics.names import LANES
+from topics.settings import load_settings
+from workers.settings import Settings
 
 PROBE_WITHIN_S: Final = 0.5
 READY_WITHIN_S: Final = 90.0
@@ -98,8 +100,10 @@ class WorkerProcess:
 class Workers:
     """All workers that the demo has started; none of those that it is attached to."""
 
-    def __init__(self, processes: Sequence[WorkerProcess] = ()) -> None:
+    def __init__(self, processes: Sequence[WorkerProcess] = (), max_batch: int | None = None) -> None:
         self.processes = tuple(processes)
+        self.max_batch = max_batch
+        """Requests at which a batch of theirs is full; None where we started none."""
 
     def give_turn(self, servers: str) -> None:
         """Broker and topics are there."""
@@ -144,8 +148,9 @@ class Workers:
 def start_workers(count: int, fleet: str, model: Path, folder: Path) -> Workers:
     """Started, but waiting for their turn."""
     flags = ["--fleet", fleet, "--model", str(model), "--log-format", "json"]
-    ports = free_ports(count)
-    return Workers([WorkerProcess(f"{fleet}-{n + 1}", flags, port, folder) for n, port in enumerate(ports)])
+    ports, max_batch = free_ports(count), load_settings(Settings).batch.max_batch
+    processes = [WorkerProcess(f"{fleet}-{n + 1}", flags, port, folder) for n, port in enumerate(ports)]
+    return Workers(processes, max_batch)
 
 
 def _probe(port: int) -> dict[str, Any] | None:

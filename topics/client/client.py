@@ -153,13 +153,17 @@ class AgentClient:
 
         Raises:
             ReplyTimeout: no answer within `timeout_s`.
+            BrokerUnavailable: the broker does not say where the answers of a new agent will begin.
             NotSent: the broker refused the state, or too many wait for it.
             ClientClosed: the client was closed meanwhile.
             TooLarge, InputError: the observation is too large, or its dtype cannot travel.
         """
         self._check_open()
         wait_s = self._timeout_s if timeout_s is None else timeout_s
-        (agent,) = self._agents.known((agent_id,)) or await self._meet((agent_id,), wait_s)
+        known = self._agents.known((agent_id,))
+        if known is None:
+            known, wait_s = await self._meet((agent_id,), wait_s)
+        (agent,) = known
         if lane is None:
             lane = self._lanes.one(agent, kind, deadline_ms, attributes)
         state = State(observation, agent.next_seq(seq), episode, kind, options=dict(options or {}))
@@ -187,6 +191,7 @@ class AgentClient:
 
         Raises:
             ClientClosed: the client was closed meanwhile.
+            BrokerUnavailable: the broker does not say where the answers of new agents will begin.
             TooLarge, InputError: the observations are too large, or their dtype cannot travel.
             ValueError: lengths differ, or a lane does not exist.
         """
@@ -195,7 +200,9 @@ class AgentClient:
         wait_s = self._timeout_s if timeout_s is None else timeout_s
         if not size:
             return Replies(ids, [], self._actions.read([]), np.empty(0), None)
-        agents = self._agents.known(ids) or await self._meet(ids, wait_s)
+        agents = self._agents.known(ids)
+        if agents is None:
+            agents, wait_s = await self._meet(ids, wait_s)
         asked = Asked(
             per_row(kind, size, "kind"),
             per_row(deadline_ms, size, "deadline_ms"),
@@ -205,6 +212,7 @@ class AgentClient:
         lanes = self._lanes_for(agents, lane, asked, attributes)
         seqs = seqs_for(agents, per_row(seq, size, "seq"))
         values = encode_call(observations, seqs, asked, time.time_ns() // 1000)
+        self._turns.leave()  # single states of this turn have lower counters: they go first
         return await self._many.ask(ids, agents, lanes, values, wait_s)
 
     def forget(self, ids: Iterable[str]) -> None:
@@ -231,13 +239,17 @@ class AgentClient:
         if self._over is not None:
             raise copy(self._over)
 
-    async def _meet(self, ids: Sequence[str], wait_s: float) -> list[Agent]:
-        """The agents in this order, new ones among them: their answers are read from before their first state on."""
+    async def _meet(self, ids: Sequence[str], wait_s: float) -> tuple[list[Agent], float]:
+        """The agents in this order, new ones among them, and what is left of `wait_s`.
+
+        The answers of the new ones are read from before their first state on.
+        """
+        began_s = self._loop.time()
         strangers = self._agents.strangers(ids)
         await self._connection.reader.watch({agent.reply_partition for agent in strangers}, wait_s)
         self._check_open()
         self._agents.meet(strangers)
-        return self._agents.known(ids) or []
+        return self._agents.known(ids) or [], max(0.0, wait_s - (self._loop.time() - began_s))
 
     def _lanes_for(self, agents: Sequence[Agent], lane: Any, asked: Asked, attributes: Any) -> Lane | list[Lane]:
         if lane is None:

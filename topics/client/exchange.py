@@ -86,7 +86,7 @@ class Exchange:
 
     def why_unanswered(self, call: Call, who: str, lane: str, waited_s: float) -> ReplyTimeout:
         """The time-out of `who`, with what this client knows of the reasons."""
-        return ReplyTimeout(f"no answer for {who} (lane {lane}) within {waited_s:g} s: {self._likely_reason(call)}")
+        return ReplyTimeout(f"no answer for {who} (lane {lane}) within {waited_s:.3g} s: {self._likely_reason(call)}")
 
     def _likely_reason(self, call: Call) -> str:
         servers = self._settings.kafka.bootstrap_servers

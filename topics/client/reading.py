@@ -67,7 +67,7 @@ class ReplyReader:
                 await asking
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(
-                f"the broker did not say within {within_s:g} s where the reply topic {self._topic} ends: "
+                f"the broker did not say within {within_s:.3g} s where the reply topic {self._topic} ends: "
                 f"{str(error) or type(error).__name__}"
             ) from error
 

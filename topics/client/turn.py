@@ -64,6 +64,8 @@ class Turns:
 
     def leave(self) -> None:
         """Launch what was asked for since the last time."""
+        if not self._asks:
+            return
         asks, self._asks = self._asks, []
         by_timeout: dict[float, list[Ask]] = {}
         for ask in asks:

@@ -33,8 +33,8 @@ def test_a_worker_without_predictors_yet_is_understood() -> None:
 def test_the_pace_is_that_between_two_looks() -> None:
     """Counts since the start become rates of now."""
     before, now = Seen(1.0, "ready", 100, 10, 100.0), Seen(3.0, "ready", 2100, 60, 2100.0)
-    assert pace(before, now) == ("1,000", "40.0")
-    assert pace(None, now) == pace(now, now) == ("–", "–")
+    assert pace(before, now) == (1000.0, 40.0)
+    assert pace(None, now) == pace(now, now) == (None, None)
 
 
 def _page(port: int) -> dict:  # type: ignore[type-arg]

@@ -103,7 +103,7 @@ def test_what_has_no_action_raises(worker: EchoWorker, fleet: FleetSettings) -> 
         with pytest.raises(NoAction, match=r"late .*expired \(too late\)"):
             agents.predict(ONE)
         with pytest.raises(ReplyTimeout, match="silent"):
-            agents.predict(THREE[:2], timeout_s=0.3)
+            agents.predict(THREE[:2], timeout_s=1)
         with pytest.raises(ValueError, match="3 observations, but agent_ids names only 2"):
             agents.predict(THREE)
         replies = agents.decide_many(["x", "late"], THREE[:2])

@@ -82,7 +82,7 @@ PROGRAM = """
         agents = AgentClient("frail", bootstrap_servers=sys.argv[1], close_s=2)
         await agents.start()
         try:
-            await agents.decide("a", np.ones(4), timeout_s=0.5)
+            await agents.decide("a", np.ones(4), timeout_s=1.5)
         except ReplyTimeout:
             print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

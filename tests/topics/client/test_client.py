@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -134,14 +135,13 @@ async def test_a_call_that_times_out_keeps_what_came(fleet: FleetSettings) -> No
 
     async with running(fleet, slow), AgentClient(settings=fleet) as agents:
         await agents.decide_many(IDS[:1], OBSERVATIONS[:1])
-        replies = await agents.decide_many(IDS, OBSERVATIONS, timeout_s=0.8)
+        replies = await agents.decide_many(IDS, OBSERVATIONS, timeout_s=1.5)
         missing = [row for row, came in enumerate(replies.answered) if not came]
         assert missing == [3, 5]
         assert np.isnan(replies.latency_s[missing]).all()
         np.testing.assert_array_equal(np.delete(replies.actions, missing), np.delete(SUMS, missing) + ([1] + [0] * 29))
-        assert str(replies.error).startswith(
-            "no answer for agent-3 and 1 other agents (lane normal) within 0.8 s: the broker took the state; no worker"
-        )
+        text = r"no answer for agent-3 and 1 other agents \(lane normal\) within 1\.\d+ s: the broker took the state"
+        assert re.match(text, str(replies.error))
         with pytest.raises(ReplyTimeout):
             replies.raise_for_missing()
         assert agents.stats.timed_out == 2
@@ -150,8 +150,8 @@ async def test_a_call_that_times_out_keeps_what_came(fleet: FleetSettings) -> No
 async def test_a_single_call_times_out_with_a_reason(fleet: FleetSettings) -> None:
     """No worker runs: the error names agent, lane, the time waited and what to look at."""
     async with AgentClient(settings=fleet) as agents:
-        with pytest.raises(ReplyTimeout, match=r"no answer for a \(lane low\) within 0.2 s: .*`fleet worker`"):
-            await agents.decide("a", OBSERVATIONS[0], lane="low", timeout_s=0.2)
+        with pytest.raises(ReplyTimeout, match=r"no answer for a \(lane low\) within [\d.]+ s: .*`fleet worker`"):
+            await agents.decide("a", OBSERVATIONS[0], lane="low", timeout_s=0.5)
         assert agents.stats.timed_out == 1
 
 
@@ -167,7 +167,7 @@ async def test_late_and_repeated_answers_are_dropped(fleet: FleetSettings) -> No
 
     async with running(fleet, policy) as worker, AgentClient(settings=fleet) as agents:
         with pytest.raises(ReplyTimeout):
-            await agents.decide("late", OBSERVATIONS[0], timeout_s=0.3)
+            await agents.decide("late", OBSERVATIONS[0], timeout_s=0.7)
         reply_to = Partitioner(4)(b"late")
         await worker._producer.send(
             fleet.names.actions,
@@ -236,7 +236,7 @@ async def test_rules_choose_the_lane_from_what_happened(fleet: FleetSettings) ->
         return [] if silent[0] and arrived.agent == "agent-1" else echo(arrived)
 
     async with running(fleet, policy) as worker, AgentClient(settings=fleet, rules=rules) as agents:
-        await agents.decide_many(IDS[:3], OBSERVATIONS[:3], timeout_s=0.4)
+        await agents.decide_many(IDS[:3], OBSERVATIONS[:3], timeout_s=1)
         silent[0] = False
         await agents.decide_many(IDS[:3], OBSERVATIONS[:3])
         await agents.decide("agent-1", OBSERVATIONS[1])
@@ -260,7 +260,7 @@ async def test_close_ends_the_calls_that_wait(fleet: FleetSettings) -> None:
     """Single and many, also one made in the same turn; later calls say that the client is closed."""
     agents = AgentClient(settings=fleet)
     await agents.start()
-    await agents.decide_many(IDS[:1], OBSERVATIONS[:1], timeout_s=0.1)
+    await agents.decide_many(IDS[:1], OBSERVATIONS[:1], timeout_s=0.5)
     waiting = [
         asyncio.ensure_future(agents.decide(IDS[0], OBSERVATIONS[0])),
         asyncio.ensure_future(agents.decide_many(IDS[:1], OBSERVATIONS[:1])),
@@ -284,7 +284,7 @@ async def test_a_cancelled_call_leaves_its_neighbours_alone(fleet: FleetSettings
         return echo(arrived) if gate.is_set() or arrived.agent != "slow" else []
 
     async with running(fleet, policy), AgentClient(settings=fleet) as agents:
-        await agents.decide_many(["slow", "quick"], OBSERVATIONS[:2], timeout_s=0.2)
+        await agents.decide_many(["slow", "quick"], OBSERVATIONS[:2], timeout_s=0.7)
 
         async def impatient() -> None:
             with pytest.raises(TimeoutError):
