@@ -103,6 +103,7 @@ class LaneOffsets:
         self.topic = topic
         self.epoch = 0
         self._lag = 0
+        self._unreceived = 0
         self._owned: dict[int, PartitionOffsets] = {}
 
     def assign(self, partitions: Iterable[int]) -> None:
@@ -141,12 +142,16 @@ class LaneOffsets:
         """End of the owned partitions minus what is finished, as of the last commit interval."""
         return self._lag
 
+    @property
+    def unreceived(self) -> int:
+        """Records of the owned partitions that no poll has brought yet, as of the last commit interval."""
+        return self._unreceived
+
     def measure_lag(self, ends: dict[int, int]) -> None:
         """`ends`: partition → offset behind its last record, where known."""
-        owned = self._owned
-        self._lag = sum(
-            max(0, end - owned[partition].position(end)) for partition, end in ends.items() if partition in owned
-        )
+        owned = [(self._owned[partition], end) for partition, end in ends.items() if partition in self._owned]
+        self._lag = sum(max(0, end - offsets.position(end)) for offsets, end in owned)
+        self._unreceived = sum(max(0, end - (offsets.next_offset or offsets.position(end))) for offsets, end in owned)
 
     def committable(self) -> dict[int, tuple[int, str]]:
         """partition → offset to commit and what is answered behind it, for the partitions that moved."""

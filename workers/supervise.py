@@ -102,7 +102,7 @@ class Supervisor:
         join_bound_s = self._settings.kafka.rebalance_timeout_ms / 1000 + LAYER_BOUND_S
         for lane, intake in self._intakes.items():
             offsets, queue = self._worker.offsets[lane], self._worker.lanes[lane]
-            waits = offsets.lag > 0 and queue.room > 0
+            waits = offsets.unreceived > 0 and queue.room > 0
             yield Look(f"receive {lane}", waits, (offsets.epoch, offsets.received), LAYER_BOUND_S)
             yield Look(f"join {lane}", not intake.receive.joined.is_set(), offsets.epoch, join_bound_s)
             yield Look(f"commit {lane}", bool(offsets.committable()), intake.commit.commits, LAYER_BOUND_S)

@@ -114,6 +114,7 @@ def test_lag_counts_what_is_not_finished() -> None:
     offsets.finished(4)
     lane.measure_lag({0: 10, 1: 7, 2: 99})
     assert lane.lag == 5
+    assert lane.unreceived == 4, "offset 5 is received, though not finished"
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=40), st.randoms(use_true_random=False))

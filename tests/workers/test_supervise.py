@@ -1,0 +1,94 @@
+"""Supervisor: what stands still is told to the probes, and forgiven when it moves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from topics.names import LANES
+from workers.health import Health
+from workers.lanes import Lanes
+from workers.offsets import LaneOffsets
+from workers.settings import Settings
+from workers.supervise import LAYER_BOUND_S, Supervisor
+
+
+class Bench:
+    """A supervisor over real state, its clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.health = Health()
+        self.offsets = {lane: LaneOffsets(f"f.states.{lane}") for lane in LANES}
+        self.lanes = Lanes({"high": 8, "normal": 8, "low": 8})
+        worker: Any = SimpleNamespace(offsets=self.offsets, lanes=self.lanes, available=1, predicted=None)
+        self.joined = {lane: True for lane in LANES}
+        intakes: Any = {
+            lane: SimpleNamespace(
+                receive=SimpleNamespace(joined=SimpleNamespace(is_set=lambda lane=lane: self.joined[lane])),
+                commit=SimpleNamespace(commits=0),
+            )
+            for lane in LANES
+        }
+        for lane in LANES:
+            self.offsets[lane].assign([0])
+        self.supervisor = Supervisor(
+            Settings(), worker, [], intakes, lambda _: pytest.fail("no predictor"), self.health
+        )
+
+    def stuck(self, now_s: float) -> list[str]:
+        self.supervisor._look_at_layers(now_s)
+        return sorted(self.health.stalls)
+
+
+def test_records_that_are_not_fetched_although_there_is_room_turn_livez_red() -> None:
+    """aiokafka can fall silent without an error; the reason names the lane."""
+    bench = Bench()
+    owned = bench.offsets["high"].get(0)
+    assert owned is not None
+    owned.received([0])
+    owned.finished(0)
+    owned.committed((1, ""))
+    bench.offsets["high"].measure_lag({0: 50})
+    assert bench.stuck(0) == []
+    assert bench.stuck(LAYER_BOUND_S + 1) == ["receive high"]
+    ok, reason = bench.health.livez(0)
+    assert not ok and "receive high" in reason
+    owned.received([1])
+    owned.finished(1)
+    owned.committed((2, ""))
+    assert bench.stuck(LAYER_BOUND_S + 2) == []
+    assert bench.health.livez(0).ok
+
+
+def test_a_slow_batch_is_no_silence_of_kafka() -> None:
+    """All records are received and in flight: nothing is wrong with receiving, however long the model takes."""
+    bench = Bench()
+    owned = bench.offsets["normal"].get(0)
+    assert owned is not None
+    owned.received([0, 1])
+    owned.committed((0, ""))
+    bench.offsets["normal"].measure_lag({0: 2})
+    bench.stuck(0)
+    assert bench.stuck(1000) == []
+
+
+def test_a_join_that_never_ends_is_told() -> None:
+    """Longer than the group may take for a rebalance, and then some."""
+    bench = Bench()
+    bench.joined["low"] = False
+    bench.stuck(0)
+    assert bench.stuck(LAYER_BOUND_S + 1) == []
+    assert bench.stuck(1000) == ["join low"]
+
+
+def test_commits_that_do_not_come_through_are_told() -> None:
+    """There is something to commit and no commit is acknowledged."""
+    bench = Bench()
+    owned = bench.offsets["low"].get(0)
+    assert owned is not None
+    owned.received([0])
+    owned.finished(0)
+    bench.stuck(0)
+    assert bench.stuck(LAYER_BOUND_S + 1) == ["commit low"]
