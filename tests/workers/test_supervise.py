@@ -23,7 +23,7 @@ class Bench:
         self.offsets = {lane: LaneOffsets(f"f.states.{lane}") for lane in LANES}
         self.lanes = Lanes({"high": 8, "normal": 8, "low": 8})
         worker: Any = SimpleNamespace(offsets=self.offsets, lanes=self.lanes, available=1, predicted=None)
-        self.joined = {lane: True for lane in LANES}
+        self.joined = dict.fromkeys(LANES, True)
         intakes: Any = {
             lane: SimpleNamespace(
                 receive=SimpleNamespace(joined=SimpleNamespace(is_set=lambda lane=lane: self.joined[lane])),
