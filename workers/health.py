@@ -2,8 +2,7 @@
 
 Beside the path: `Health` is plain state that the worker writes in its event loop; `HealthServer` answers
 /livez, /readyz and /metrics from a thread of its own, so that a stuck event loop is told apart from a dead
-process. It never touches Kafka: a broker that is away makes a worker not ready at most, restarting the worker
-would not bring it back.
+process. It never touches Kafka: `workers.supervise` tells it which layers stand still although they have work.
 """
 
 from __future__ import annotations
