@@ -158,7 +158,12 @@ class Life:
     async def _add_intake(self, worker: Worker, lane: Lane) -> None:
         settings = self._settings
         # One client_id in all lanes: the Range assignor then gives a worker the same numbers everywhere.
-        consumer = make_consumer(settings.kafka, client_id=settings.worker, group_id=settings.names.group(lane))
+        consumer = make_consumer(
+            settings.kafka,
+            client_id=settings.worker,
+            group_id=settings.names.group(lane),
+            fetch_max_wait_ms=getattr(settings.lanes, lane).fetch_max_wait_ms,
+        )
         await self._started(consumer)
 
         async def on_revoked(lane: Lane) -> None:

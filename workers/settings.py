@@ -32,6 +32,8 @@ class LaneSettings(Section):
     """Requests queued and in flight together; at this bound nothing more is fetched."""
     max_poll: Count = 1024
     """Records taken from the consumer at once."""
+    fetch_max_wait_ms: Annotated[int, Field(ge=1)] = 50
+    """Longest wait of a broker for states; it answers at once when there are some. An idle worker asks this often."""
 
 
 class HighLane(LaneSettings):
@@ -43,6 +45,7 @@ class HighLane(LaneSettings):
 class LowLane(LaneSettings):
     """The low lane's age bound keeps it from starving."""
 
+    fetch_max_wait_ms: Annotated[int, Field(ge=1)] = 100
     max_age_ms: Count = 1000
     """Once the front has waited this long, low requests get an eighth of every batch."""
 

@@ -44,19 +44,21 @@ Rounds = Annotated[int, typer.Option(min=1, help="Pairs of runs: floor, worker, 
 Seconds = Annotated[float, typer.Option(min=1, help="Measured seconds of each run.")]
 Agents = Annotated[int, typer.Option(min=1, help="Agents.")]
 MixText = Annotated[str, typer.Option("--mix", help="Share of each lane.")]
+Call = Annotated[int, typer.Option(min=1, help="Agents per call that sent the backlog; they share their times.")]
 Records = Annotated[int, typer.Option(min=1000, help="States in the backlog; a run should take seconds.")]
 
 
 @app.command()
 def drain(
     records: Records = 200_000,
+    call: Call = 64,
     rounds: Rounds = 3,
     model: Model = None,
     servers: Servers = None,
     json_file: Json = None,
 ) -> None:
     """A backlog through one worker, as fast as it can."""
-    _bench({"drain": lambda rig, show: run_drain(rig, records, rounds, show)}, model, servers, json_file)
+    _bench({"drain": lambda rig, show: run_drain(rig, records, call, rounds, show)}, model, servers, json_file)
 
 
 @app.command()
@@ -124,7 +126,7 @@ def run(
     closed_plan = ClosedPlan(512, 64, seconds, rounds, parse_mix("normal=1"))
     open_plan = OpenPlan("poisson", 1000, seconds, rounds, 512, parse_mix("high=0.1,normal=0.7,low=0.2"))
     measures: dict[str, Measure] = {
-        "drain": lambda rig, show: run_drain(rig, records, rounds, show),
+        "drain": lambda rig, show: run_drain(rig, records, 64, rounds, show),
         "closed": lambda rig, show: run_closed(rig, closed_plan, show),
         "open": lambda rig, show: run_open(rig, open_plan, show),
         "echo": lambda rig, show: run_echo(rig, 1000, rounds, show),

@@ -10,7 +10,7 @@ from tools.bench.offsets import Ends, open_ends, rewind
 from tools.bench.results import Goal, Result, Run
 from tools.bench.rig import Rig
 from tools.bench.show import Show
-from tools.bench.states import fill_backlog
+from tools.bench.states import Backlog
 from tools.bench.stats import rate
 from topics.errors import FleetError
 
@@ -19,15 +19,17 @@ WARM_SHARE: Final = 0.1
 AGENTS: Final = 512
 
 
-async def drain(rig: Rig, records: int, rounds: int, show: Show) -> Result:
+async def drain(rig: Rig, records: int, call: int, rounds: int, show: Show) -> Result:
     """The same backlog again and again: once to warm the broker, then bare loop and worker in turns.
+
+    The backlog was sent in calls of `call` agents, which share their times: the fewer, the less equal are its bytes.
 
     Raises:
         ChildFailed: one of them ended, stalled, or answered more than once.
     """
     settings = rig.settings
     with show.bar("filling the backlog", records) as on_count:
-        await fill_backlog(settings, rig.observation, "normal", records, AGENTS, on_count)
+        await Backlog("normal", records, AGENTS, call).fill(settings, rig.observation, on_count)
     bare: list[Run] = []
     fleet: list[Run] = []
     async with open_ends(settings, settings.names.actions) as ends:
@@ -38,7 +40,8 @@ async def drain(rig: Rig, records: int, rounds: int, show: Show) -> Result:
                 bare.append(await _bare(rig, ends, records, on_count))
             with show.bar(f"round {number + 1}/{rounds}: worker", records) as on_count:
                 fleet.append(await _fleet(rig, ends, records, on_count))
-    return Result("drain", {"records": records, "rounds": rounds, "agents": AGENTS}, fleet, bare, goals=GOALS)
+    options = {"records": records, "agents": AGENTS, "call": call, "rounds": rounds}
+    return Result("drain", options, fleet, bare, goals=GOALS)
 
 
 GOALS: Final = (Goal("ratio", "at least", 0.75), Goal("cpu_ratio", "at most", 1.3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -38,34 +39,43 @@ def observations(spec: TensorSpec, count: int, seed: int) -> Array:
     return random.standard_normal(shape).astype(spec.numpy)
 
 
-async def fill_backlog(
-    settings: FleetSettings,
-    spec: TensorSpec,
-    lane: Lane,
-    count: int,
-    agents: int,
-    on_sent: Callable[[int], None],
-) -> None:
-    """Put `count` states of `agents` agents into the lane's topic, as an AgentClient would have sent them.
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """`count` states of `agents` agents in one lane, sent in calls of `call` agents: those share their `sent_us`."""
 
-    Raises:
-        SendFailed: the broker does not take them.
-    """
-    topic, keys = settings.names.states(lane), [agent.encode() for agent in agent_ids(agents)]
-    partition_of = Partitioner(settings.topics.partitions)
-    producer = make_producer(settings.kafka, client_id=f"{settings.name}-backlog")
-    async with started(producer, settings.kafka):
-        outbox = Outbox(producer)
-        for first in range(0, count, CHUNK):
-            rows = range(first, min(first + CHUNK, count))
-            shared = State(None, sent_us=time.time_ns() // 1000)
-            seqs = [row // agents for row in rows]
-            values = encode_states(observations(spec, len(rows), first), seqs, shared)
+    lane: Lane
+    count: int
+    agents: int
+    call: int
+
+    async def fill(self, settings: FleetSettings, spec: TensorSpec, on_sent: Callable[[int], None]) -> None:
+        """Put them into the lane's topic, as AgentClients would have.
+
+        Raises:
+            SendFailed: the broker does not take them.
+        """
+        producer = make_producer(settings.kafka, client_id=f"{settings.name}-backlog")
+        async with started(producer, settings.kafka):
+            outbox = Outbox(producer)
+            for first in range(0, self.count, CHUNK):
+                last = min(first + CHUNK, self.count)
+                self._add(outbox, settings, observations(spec, last - first, first), first)
+                await outbox.flush(SENT_WITHIN_S)
+                on_sent(last)
+
+    def _add(self, outbox: Outbox, settings: FleetSettings, seen: Array, first: int) -> None:
+        keys, partition_of = (
+            [agent.encode() for agent in agent_ids(self.agents)],
+            Partitioner(settings.topics.partitions),
+        )
+        topic, now_us = settings.names.states(self.lane), time.time_ns() // 1000
+        for at in range(0, len(seen), self.call):
+            rows = range(first + at, first + min(at + self.call, len(seen)))
+            shared = State(None, sent_us=now_us + at)
+            values = encode_states(seen[at : at + self.call], [row // self.agents for row in rows], shared)
             for row, value in zip(rows, values, strict=True):
-                key = keys[row % agents]
+                key = keys[row % self.agents]
                 outbox.add(topic, partition_of(key), key, value, correlation(row))
-            await outbox.flush(SENT_WITHIN_S)
-            on_sent(rows[-1] + 1)
 
 
 def correlation(number: int) -> list[tuple[str, bytes]]:
