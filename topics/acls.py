@@ -66,8 +66,8 @@ def _worker(names: FleetNames, reply_topics: Sequence[str]) -> Iterator[Right]:
 def _tools(names: FleetNames, _reply_topics: Sequence[str]) -> Iterator[Right]:
     """Create and alter topics, read them all, see how far the groups are, redrive dead letters; delete nothing."""
     operations: tuple[Operation, ...] = ("Create", "Alter", "DescribeConfigs", "AlterConfigs", "Read")
-    for topic in names.all_topics():
-        for operation in operations:
+    for operation in operations:
+        for topic in names.all_topics():
             yield "topic", topic, operation
     for topic in (
         *map(names.states, LANES),

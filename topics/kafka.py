@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
     KafkaConnectionError,
     KafkaError,
     TopicAuthorizationFailedError,
@@ -57,6 +58,7 @@ DIAGNOSIS_S = 3.0
 CLOSE_S = 2.0
 # A new topic reaches every broker within tens of ms (more under load); a missing one is reported after this.
 TOPIC_APPEARS_WITHIN_S = 2.0
+ACLS = "`fleet topics acls` lists what each role needs"
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
@@ -242,6 +244,12 @@ async def _reach_a_broker(network: Any) -> None:
 async def _translated(err: Exception, kafka: KafkaSettings) -> FleetError:
     if isinstance(err, UnknownTopicOrPartitionError):
         return TopicMissing(f"a topic is missing on {kafka.bootstrap_servers}: create it with `fleet topics apply`")
+    if isinstance(
+        err, ClusterAuthorizationFailedError
+    ):  # what an idempotent producer of somebody who may write nothing gets
+        return BrokerUnavailable(
+            f"{_who(kafka.sasl_username)} may write to no topic of {kafka.bootstrap_servers}: {ACLS}"
+        )
     return BrokerUnavailable(await why_unreachable(client_options(kafka), within_s=DIAGNOSIS_S))
 
 
@@ -256,12 +264,13 @@ async def _why_missing(network: Any, missing: list[str]) -> FleetError:
     hidden = sorted(topic[1] for topic in answer.topics if topic[0] == TopicAuthorizationFailedError.errno)
     more = f" (and {len(hidden or missing) - 1} more)" if len(hidden or missing) > 1 else ""
     if hidden:
-        user = network._sasl_plain_username
-        who = f"user {user!r}" if user else "this client"
-        return BrokerUnavailable(
-            f"{who} has no rights on topic {hidden[0]}{more} of {where}: `fleet topics acls` lists what each role needs"
-        )
+        who = _who(network._sasl_plain_username)
+        return BrokerUnavailable(f"{who} has no rights on topic {hidden[0]}{more} of {where}: {ACLS}")
     return TopicMissing(f"topic {missing[0]}{more} is missing on {where}: create it with `fleet topics apply`")
+
+
+def _who(user: str | None) -> str:
+    return f"user {user!r}" if user else "this client"
 
 
 async def _missing(network: Any, wanted: list[str]) -> list[str]:

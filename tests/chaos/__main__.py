@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.chaos.report import Report
 from tests.chaos.sizes import sizes_of
 from tools.broker import start_broker
+from topics.kafka import quiet_library_logs
 
 SCENARIOS = ("storm", "rebalances", "faults", "flood")
 
@@ -20,6 +21,7 @@ def main() -> int:
     sizes = sizes_of()
     report = Report(sizes.seed)
     print(f"CHAOS_SEED={sizes.seed}\n{sizes}", flush=True)
+    quiet_library_logs()
     with tempfile.TemporaryDirectory(prefix="fleet-chaos-") as folder:
         for name in sys.argv[1:] or SCENARIOS:
             run = getattr(importlib.import_module(f"tests.chaos.{name}"), name)

@@ -51,20 +51,31 @@ async def _flood(ours: Rig, worker: WorkerProcess, sizes: Sizes, report: Report,
         ended_ms = _unix_ms()
         sampling.cancel()
         await asyncio.sleep(1.0)
-        _check_goodput(ours, report, began_ms + WARM_S * 1000, ended_ms)
+        capacity = _capacity(worker, report)
+        _check_goodput(ours, report, capacity, began_ms + WARM_S * 1000, ended_ms)
         report.figure("worker RSS before, highest", f"{before_mib:.0f} MiB, {max(peak):.0f} MiB")
         grown = max(peak) - before_mib
         report.check(f"RSS grows by less than {RSS_GROWTH_MIB:g} MiB", grown < RSS_GROWTH_MIB, f"{grown:.0f} MiB")
         await _check_expired(ours, worker, report)
 
 
-def _check_goodput(ours: Rig, report: Report, from_ms: float, to_ms: float) -> None:
+def _capacity(worker: WorkerProcess, report: Report) -> float:
+    """States/s that the model could do in this very run: full batches, each as long as they were on average."""
+    busy_s, batches = [counter(worker, f'fleet_batch_seconds_{what}{{predictor="cpu"}}') for what in ("sum", "count")]
+    rows = counter(worker, 'fleet_stage_records_total{stage="predict"}')
+    capacity = MAX_BATCH * batches / busy_s
+    report.figure("batches", f"{batches:.0f} of {rows / batches:.0f} states and {busy_s / batches * 1000:.0f} ms")
+    report.figure("capacity", f"{capacity:.0f} states/s (asked of the model: {CAPACITY:.0f})")
+    return capacity
+
+
+def _check_goodput(ours: Rig, report: Report, capacity: float, from_ms: float, to_ms: float) -> None:
     """Actions in time per second, while the flood lasts."""
     ledger = ours.ledger
     within = [number for number, at_ms in ledger.actions_ms.items() if from_ms <= at_ms <= to_ms]
     late = sum(number in ledger.late for number in within)
     seconds = (to_ms - from_ms) / 1000
-    share = (len(within) - late) / seconds / CAPACITY
+    share = (len(within) - late) / seconds / capacity
     report.figure("actions, late ones", f"{len(within) / seconds:.0f}/s, {late / seconds:.0f}/s")
     report.check(f"goodput (in time) ≥ {GOODPUT:.0%} of capacity", share >= GOODPUT, f"{share:.0%}")
 

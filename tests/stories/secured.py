@@ -38,6 +38,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from tools.broker import BrokerSecurity, Cluster
 from topics.acls import Acl
+from topics.closing import network_of
 from topics.kafka import make_admin, make_consumer, make_producer, started
 from topics.settings import KafkaSettings
 
@@ -140,7 +141,8 @@ async def read(kafka: KafkaSettings, topic: str) -> None:
     async with started(consumer, kafka):
         consumer.assign([TopicPartition(topic, 0)])
         while not await consumer.getmany(timeout_ms=100):
-            pass
+            if topic in network_of(consumer).cluster.unauthorized_topics:  # aiokafka knows, and waits on in silence
+                raise TopicAuthorizationFailedError(topic)
 
 
 async def commit(kafka: KafkaSettings, group: str, topic: str) -> None:

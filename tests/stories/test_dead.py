@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -201,6 +202,24 @@ async def test_two_redrives_do_not_run_at_once(fleet: Fleet) -> None:
     assert first.poll() is None
     first.kill()
     await asyncio.to_thread(first.communicate)
+
+
+async def test_a_redrive_that_was_asleep_while_another_took_over_stops(fleet: Fleet) -> None:
+    """SIGSTOP, a second redrive that does all the work, SIGCONT: the first one sends nothing more, and says why."""
+    await write_letters(fleet, 30)
+    first = start(fleet, "redrive", "--rate", "4/s", "--json")
+    assert first.stdout is not None
+    for _ in range(2):
+        await asyncio.to_thread(first.stdout.readline)
+    await asyncio.sleep(0.2)  # within the pause between two batches
+    first.send_signal(signal.SIGSTOP)
+    await dead(fleet, "redrive")
+    first.send_signal(signal.SIGCONT)
+    _, said = await asyncio.to_thread(first.communicate, timeout=30)
+    assert first.returncode == 1 and "another one took over its work" in said, said
+    sent = Counter(dict(record.headers)["kafka_correlationId"] for record in await in_lane(fleet))
+    twice = [correlation for correlation, times in sent.items() if times > 1]
+    assert len(sent) == 30 and (not twice or "sent twice" in said)
 
 
 async def test_mistakes_are_one_line(fleet: Fleet) -> None:

@@ -6,6 +6,7 @@ What agents wrote is shown, never obeyed: control characters and terminal codes 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -200,9 +201,8 @@ def _facts(letter: DeadLetter, names: FleetNames) -> list[tuple[str, str]]:
     ]
     if letter.redriven_from:
         facts.append(("redriven from", letter.redriven_from))
-    origin = "failed before"
     for one in letter.history:
-        facts.append((origin, f"{when(one.time_us)} {one.reason}, {one.topic} {one.partition}:{one.offset}"))
+        facts.append(("failed before", f"{when(one.time_us)} {one.reason}, {one.topic} {one.partition}:{one.offset}"))
     return facts
 
 
@@ -235,7 +235,9 @@ def _plain(value: Any) -> Any:
     """What JSON can hold: arrays by dtype, shape and first elements; bytes and what is long by their beginning."""
     if isinstance(value, np.ndarray):
         head = value.reshape(-1)[:SHOWN_ELEMENTS].tolist()
-        return {"dtype": value.dtype.name, "shape": list(value.shape), "first": head}
+        return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [_plain(one) for one in head]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no NaN
     if isinstance(value, dict):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, list):

@@ -52,6 +52,8 @@ def test_a_payload_is_decoded_where_it_can_be() -> None:
     state = payload_of(letter(value=value))["state"]
     assert state["observation"] == {"x": {"dtype": "int64", "shape": [3], "first": [0, 1, 2]}}
     assert (state["seq"], state["options"]) == (4, {"a": [1]})
+    odd = payload_of(letter(value=encode_state(State(np.array([np.nan, 1], np.float32)))))
+    assert json.loads(json.dumps(odd, allow_nan=False))["state"]["observation"]["first"] == ["nan", 1.0]
 
 
 def test_a_payload_that_cannot_be_decoded_is_shown_in_hex() -> None:
