@@ -56,7 +56,9 @@ def make_predictor(settings: Settings, number: int, metrics: Metrics) -> Predict
     """Predictor `number` of the settings; not started."""
     ours = settings.predictors[number]
     name = ours.device if len(settings.predictors) == 1 else f"{ours.device}#{number}"
-    return Predictor(name, _loader(settings, ours), metrics, ours.cores)
+    alone_on_cpu = ours.device == "cpu" and not ours.cores and len(settings.predictors) == 1
+    quick_rows = settings.batch.max_batch if alone_on_cpu and not ours.own_thread else None
+    return Predictor(name, _loader(settings, ours), metrics, ours.cores, quick_rows)
 
 
 def _loader(settings: Settings, ours: PredictorSettings) -> LoadModel:

@@ -70,6 +70,8 @@ async def run_worker(settings: Settings) -> None:
         stack.push_async_callback(_stop_predictors, predictors)
         manifest = (await start_predictors(predictors)).manifest
         adopt("torch")
+        for predictor in predictors:
+            log.info("warm", predictor=predictor.name, model=str(manifest), on_event_loop=predictor.runs_on_loop)
         _share_interpreter()
         _rest_collector()
         check_fits(settings, manifest)

@@ -85,6 +85,8 @@ class PredictorSettings(Section):
     """Cores its thread is bound to; empty: any."""
     threads: Count = 1
     """Threads of torch inside one forward pass on a CPU."""
+    own_thread: bool = False
+    """Give it a thread even if it is quick enough to run on the event loop (a built-in model, alone on a CPU)."""
     reserved_for: Literal["high"] | None = None
     """`high`: runs nothing unless a high request waits."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,39 @@ async def test_urgent_batches_overtake_ready_ones_and_never_each_other() -> None
     model.gate.set()
     await asyncio.wait_for(done.wait(), 5)
     assert ran == ["running", "urgent-1", "urgent-2", "ready-1", "ready-2"]
+    assert await predictor.stop(5)
+
+
+async def test_a_quick_model_runs_on_the_event_loop_and_keeps_the_order() -> None:
+    """No thread is left, and urgent batches still overtake ready ones."""
+    model = Doubling()
+    model.manifest.inputs = (TensorSpec("observation", "float32", (4,)),)
+    model.manifest.backend = SimpleNamespace(factory="mlp")
+    model.warm_up = lambda on_bucket=None: None  # type: ignore[method-assign]
+    ran: list[str] = []
+    predictor = Predictor("cpu", lambda: model, Metrics(max_batch=8), quick_rows=8)
+    await predictor.start()
+    assert predictor.runs_on_loop
+    predictor.deliver(lambda predicted: ran.append(predicted.batch.requests[0].agent.decode()), lambda _: None)
+    for agent, urgent in (("ready-1", False), ("urgent-1", True), ("ready-2", False), ("urgent-2", True)):
+        predictor.submit(batch(agent, urgent=urgent))
+    assert ran == [], "never inside submit: the schedule is not done yet"
+    await asyncio.sleep(0.01)
+    assert ran == ["urgent-1", "urgent-2", "ready-1", "ready-2"]
+    assert await predictor.stop(5)
+
+
+@pytest.mark.parametrize(("factory", "seconds"), [("mine.models:make", 0.0), ("mlp", 0.002)])
+async def test_foreign_code_and_slow_models_keep_their_thread(factory: str, seconds: float) -> None:
+    """Foreign code may hang, slow models would hold up the intake."""
+    model = Doubling()
+    model.manifest.inputs = (TensorSpec("observation", "float32", (4,)),)
+    model.manifest.backend = SimpleNamespace(factory=factory)
+    model.warm_up = lambda on_bucket=None: None  # type: ignore[method-assign]
+    model.predict = lambda inputs: time.sleep(seconds) or {}  # type: ignore[method-assign,func-returns-value,return-value]
+    predictor = Predictor("cpu", lambda: model, Metrics(max_batch=8), quick_rows=8)
+    await predictor.start()
+    assert not predictor.runs_on_loop
     assert await predictor.stop(5)
 
 
