@@ -1,13 +1,11 @@
 """The same agents, seeds and model without Kafka: each group plays as many steps as it did through the fleet.
 
-Started by `proof`, one process per core, as `python -m tools.demo.play_local <JSON>`; tells `steps` now and then and
-`groups` at the end. One forward pass per step of a group, as full as
-the model takes.
+Started by `proof`, a fork per core with a plan in JSON; tells `decisions` now and then and `groups` at the end. One
+forward pass per step of a group, as full as the model takes.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,5 +62,6 @@ class Progress:
             tell(decisions=self._played)
 
 
-if __name__ == "__main__":
-    sys.exit(run_process(main))
+def run() -> int:
+    """The process; its exit code."""
+    return run_process(main)

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.demo.child import Child, ProcessEnded, stop
+from tools.demo.forks import Forks
 from tools.demo.played import Played
 from topics.errors import FleetError
 
 MOST_PROCESSES: Final = 8
-DECISIONS_WORTH_A_PROCESS: Final = 50_000
-"""1 s of play; importing torch takes 2 s."""
 POLL_S: Final = 0.05
 
 Share = list[dict[str, Any]]
@@ -37,7 +36,9 @@ class Proof:
     """The first agent that differs, in words."""
 
 
-def prove(plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progress: Callable[[int], None]) -> Proof:
+def prove(
+    forks: Forks, plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progress: Callable[[int], None]
+) -> Proof:
     """Play again what `played` says, on all cores. `plan`: environment, model, seed.
 
     `on_progress` hears how many decisions have been played so far.
@@ -46,13 +47,9 @@ def prove(plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progr
         FleetError: a process ended without a result.
     """
     began_s = time.monotonic()
-    shares = share_out(played, processes(sum(one.steps for one in played)))
+    shares = share_out(played, processes())
     children = [
-        Child(
-            f"local-{n + 1}",
-            ["-m", "tools.demo.play_local", json.dumps({**plan, "groups": share})],
-            folder / f"local-{n + 1}.log",
-        )
+        forks.start(f"local-{n + 1}", "local", ["play_local", json.dumps(plan | {"groups": share})], folder)
         for n, share in enumerate(shares)
     ]
     try:
@@ -62,10 +59,10 @@ def prove(plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progr
     return compare(played, local, time.monotonic() - began_s)
 
 
-def processes(decisions: int) -> int:
-    """As many as we may use cores and as are worth the import of torch, within reason."""
+def processes() -> int:
+    """As many as we may use cores, within reason."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, MOST_PROCESSES, decisions // DECISIONS_WORTH_A_PROCESS + 1)
+    return min(usable, MOST_PROCESSES)
 
 
 def share_out(played: Sequence[Played], shares: int) -> list[Share]:
