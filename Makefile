@@ -5,21 +5,24 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench chaos clean
+.PHONY: help setup demo test test-all check bench chaos clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 16
 
 setup: $(STAMP)  ## create .venv (uv if it is there, else venv and pip) and install the project
 
-$(STAMP): pyproject.toml scripts/setup
-	@PYTHON="$(PYTHON)" scripts/setup
+$(STAMP): pyproject.toml tools/setup
+	@PYTHON="$(PYTHON)" tools/setup
 	@touch $@
 
 demo: $(STAMP)  ## 512 agents play through Kafka for 30 s: a live view, then a result table
 	@$(BIN)/fleet demo $(ARGS)
 
 test: $(STAMP)  ## run the tests (unit tests, and stories on the embedded Kafka)
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(STAMP)  ## the same with the slow stories (rebalances, broker faults, flood, redrives killed or asleep)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layering

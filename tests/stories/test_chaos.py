@@ -15,7 +15,7 @@ from tests.chaos.sizes import Sizes, sizes_of
 from tests.chaos.storm import storm
 from tools.broker import Cluster, start_broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,13 @@ async def test_a_kill_storm_loses_nothing(own: Cluster, tmp_path: Path, sizes: S
     await storm(own, tmp_path, sizes, report)
 
 
+@pytest.mark.slow
 async def test_rebalances_leave_nothing_in_flight(own: Cluster, tmp_path: Path, sizes: Sizes, report: Report) -> None:
     """A member joins and leaves again and again: no partition falls silent."""
     await rebalances(own, tmp_path, sizes, report)
 
 
+@pytest.mark.slow
 async def test_a_broker_that_comes_back_finds_the_worker(
     own: Cluster, tmp_path: Path, sizes: Sizes, report: Report
 ) -> None:
@@ -56,6 +58,7 @@ async def test_a_broker_that_comes_back_finds_the_worker(
     await faults(own, tmp_path, sizes, report)
 
 
+@pytest.mark.slow
 async def test_a_flood_costs_neither_memory_nor_goodput(
     own: Cluster, tmp_path: Path, sizes: Sizes, report: Report
 ) -> None:

@@ -168,6 +168,7 @@ async def test_letters_keep_their_bytes_their_order_and_their_own_headers(fleet:
 
 
 @pytest.mark.parametrize("arrived", [0, 1])
+@pytest.mark.slow
 async def test_a_batch_that_is_noted_but_not_acknowledged_is_settled_by_what_the_lane_holds(
     fleet: Fleet, arrived: int
 ) -> None:
@@ -191,6 +192,7 @@ async def test_a_batch_that_is_noted_but_not_acknowledged_is_settled_by_what_the
     assert sent == {b"00000000": 1, b"00000001": 1}
 
 
+@pytest.mark.slow
 async def test_two_redrives_do_not_run_at_once(fleet: Fleet) -> None:
     """The second one sees that the first lives, and says so."""
     await write_letters(fleet, 40)
@@ -204,6 +206,7 @@ async def test_two_redrives_do_not_run_at_once(fleet: Fleet) -> None:
     await asyncio.to_thread(first.communicate)
 
 
+@pytest.mark.slow
 async def test_a_redrive_that_was_asleep_while_another_took_over_stops(fleet: Fleet) -> None:
     """SIGSTOP, a second redrive that does all the work, SIGCONT: the first one sends nothing more, and says why."""
     await write_letters(fleet, 30)

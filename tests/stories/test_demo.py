@@ -15,7 +15,7 @@ import pytest
 
 from tools.broker import Cluster
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker]
 FLEET = [sys.executable, "-c", "from tools.cli import main; main()"]
 
 

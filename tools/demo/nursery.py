@@ -111,6 +111,7 @@ def become(role: Callable[[], int], words: Sequence[str], streams: Sequence[int]
             code = _exit_code(role)
     finally:
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
