@@ -1,7 +1,7 @@
 """Least privilege: what each role of a fleet must be allowed on the cluster, and nothing else.
 
-Pure: names in, ACLs out. `fleet topics acls` prints them; tests/stories/test_security.py proves on a broker that denies by
-default that they are enough, and what they do not allow. Read and Write include Describe; the right to write a topic
+Pure: names in, ACLs out. `fleet topics acls` prints them; tests/stories/test_security.py proves on a broker that denies
+by default that they are enough, and what they do not allow. Read and Write include Describe; the right to write a topic
 includes idempotent writing.
 """
 
