@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tools.demo.child import ProcessEnded, launch, stop
+from tools.demo.child import Child, ProcessEnded, stop
 from topics.errors import FleetError
 
 READY_WITHIN_S: Final = 120.0
@@ -20,7 +20,7 @@ class AgentsProcess:
     """Makes its environments at once and plays when it gets its turn."""
 
     def __init__(self, plan: Mapping[str, Any], folder: Path) -> None:
-        self._child = launch("agents", ["-m", "tools.demo.agents", json.dumps(plan)], folder)
+        self._child = Child("agents", ["-m", "tools.demo.agents", json.dumps(plan)], folder / "agents.log")
 
     def listen(self) -> list[dict[str, Any]]:
         """What it told since the last call; never waits.

@@ -12,41 +12,38 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tools.broker import die_with_parent
 from topics.errors import FleetError
 
 TAIL_BYTES: Final = 64 * 1024
-AFTER_SIGKILL_S: Final = 2.0
-"""The kernel takes some ms to end a process of 500 MB."""
 POLL_S: Final = 0.02
 READ_BYTES: Final = 1 << 20
 
 
-class Process(Protocol):
-    """A started process with pipes: Popen, or a fork of the nursery."""
-
-    pid: int
-    stdin: Any
-    stdout: Any
-
-    def poll(self) -> int | None: ...
-
-    def send_signal(self, number: int, /) -> None: ...
-
-
 class Child:
-    """A process of the demo, under a name for people; what it writes to standard error is in `log`."""
+    """`python <words>`; what it writes to standard error goes to `log`."""
 
-    def __init__(self, name: str, log: Path, process: Process) -> None:
+    def __init__(self, name: str, words: Sequence[str], log: Path) -> None:
         self.name = name
         self.log = log
-        self._process = process
         self._rest = b""
-        os.set_blocking(process.stdout.fileno(), False)
+        command = [sys.executable, *words]
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()), *command]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
 
     @property
     def pid(self) -> int:
@@ -59,18 +56,21 @@ class Child:
 
     def give_turn(self, servers: str) -> None:
         """It may go on: the cluster is there, at `servers`."""
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it is dead, which `exit_code` tells
             self._process.stdin.write(f"{servers}\n".encode())
             self._process.stdin.flush()
 
     def heard(self) -> list[dict[str, Any]]:
         """What it told since the last call; never waits."""
+        assert self._process.stdout is not None
         while part := self._read():
             self._rest += part
         *lines, self._rest = self._rest.split(b"\n")
         return [json.loads(line) for line in lines]
 
     def _read(self) -> bytes:
+        assert self._process.stdout is not None
         try:
             return os.read(self._process.stdout.fileno(), READ_BYTES)
         except BlockingIOError:
@@ -79,8 +79,7 @@ class Child:
     def signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.exit_code is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+            self._process.send_signal(number)
 
     def last_words(self) -> str:
         """Why it ended, in one line: its last `error: …`, else the last line of its log, else how it ended."""
@@ -96,32 +95,6 @@ class Child:
         return f"<Child {self.name} pid {self.pid} {'runs' if self.exit_code is None else self.exit_code}>"
 
 
-def launch(
-    name: str,
-    words: Sequence[str],
-    folder: Path,
-    *,
-    fds: Sequence[int] = (),
-    environment: Mapping[str, str] | None = None,
-) -> Child:
-    """`python <words>` with `fds` open and `environment` on top of ours; on Linux it ends with us, however we end."""
-    command = [sys.executable, *words]
-    if sys.platform == "linux":
-        command = [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()), *command]
-    log = folder / f"{name}.log"
-    with log.open("ab") as errors:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-            pass_fds=fds,
-            env={**os.environ, **(environment or {})},
-        )
-    return Child(name, log, process)
-
-
 class ProcessEnded(FleetError):
     """A process of the demo ended although it was needed; its log is kept."""
 
@@ -134,19 +107,13 @@ def stop(children: Iterable[Child], within_s: float) -> list[Child]:
     asked = list(children)
     for child in asked:
         child.signal(signal.SIGTERM)
-    _wait(asked, within_s)
+    give_up_at = time.monotonic() + within_s
+    while any(child.exit_code is None for child in asked) and time.monotonic() < give_up_at:
+        time.sleep(POLL_S)
     killed = [child for child in asked if child.exit_code is None]
     for child in killed:
         child.signal(signal.SIGKILL)
-    _wait(killed, AFTER_SIGKILL_S)
     return killed
-
-
-def _wait(children: Sequence[Child], within_s: float) -> None:
-    """Until all have ended, or the time is over."""
-    give_up_at = time.monotonic() + within_s
-    while any(child.exit_code is None for child in children) and time.monotonic() < give_up_at:
-        time.sleep(POLL_S)
 
 
 def _tail(log: Path) -> str:

@@ -15,7 +15,6 @@ from tools.broker.paths import KAFKA_VERSION
 from tools.demo.agents_process import AgentsProcess
 from tools.demo.child import stop
 from tools.demo.cluster import Place
-from tools.demo.forks import Forks
 from tools.demo.live import LiveView, progress_bar
 from tools.demo.options import Options
 from tools.demo.played import Played
@@ -44,31 +43,27 @@ class Demo:
         self._manifest = manifest
         self._folder = folder
         self._workers = Workers()
-        self._forks: Forks | None = None
         self._agents: AgentsProcess | None = None
         self._taken_down = threading.Thread(target=self._leave, name="take-down", daemon=True)
         self._drain_within_s = DRAIN_WITHIN_S
         self._seconds: dict[str, float] = {}
 
     def start(self) -> None:
-        """The broker starts while the nursery imports torch and the agents make their environments."""
-        self._forks = Forks(self._folder)
-        self._agents = AgentsProcess(self._plan(), self._folder)
-        if not self._options.attach:
-            self._start_fleet(self._forks)
-        with self._stage("agents", lambda: f"{self._options.agents:,} agents of {self._options.environment}"):
-            self._agents.wait_ready()
-            self._forks.wait_warm()  # so that its import does not disturb the play
-
-    def _start_fleet(self, forks: Forks) -> None:
+        """Everything at once: the others import and load while the broker starts, then get their turn."""
         options, place = self._options, self._place
-        self._say(f"starting Kafka, {options.workers} workers and {options.agents:,} agents …")
-        with self._stage("kafka", self._cluster, spinner=False):  # it shows its own when it has to be fetched
-            place.start()
-            place.make_topics()
-        with self._stage("workers", lambda: f"{options.workers} × {self._manifest}, warm and joined"):
-            self._workers = start_workers(forks, options.workers, place.settings, self._model, self._folder)
-            self._workers.wait_ready()
+        self._agents = AgentsProcess(self._plan(), self._folder)
+        if not options.attach:
+            self._say(f"starting Kafka, {options.workers} workers and {options.agents:,} agents …")
+            self._workers = start_workers(options.workers, place.settings.name, self._model, self._folder)
+            with self._stage("kafka", self._cluster, spinner=False):  # it shows its own when it has to be fetched
+                place.start()
+                place.make_topics()
+            self._workers.give_turn(place.servers)
+        with self._stage("agents", lambda: f"{options.agents:,} agents of {options.environment}"):
+            self._agents.wait_ready()
+        if not options.attach:
+            with self._stage("workers", lambda: f"{options.workers} × {self._manifest}, warm and joined"):
+                self._workers.wait_ready()
 
     def _cluster(self) -> str:
         place = self._place
@@ -95,13 +90,11 @@ class Demo:
 
     def prove(self, play: dict[str, Any]) -> Result:
         """Play locally with all cores free, while workers and broker leave; then put the result together."""
-        forks = self._forks
-        assert forks is not None, "start comes first"
         self._take_down(DRAIN_WITHIN_S)
         played = [Played.of_dict(one) for group in play.pop("groups") for one in group]
         plan = {name: self._plan()[name] for name in ("environment", "model", "seed")}
         with progress_bar(self._console, sum(one.steps for one in played)) as on_progress:
-            proof = prove(forks, plan, played, self._folder, on_progress)
+            proof = prove(plan, played, self._folder, on_progress)
         self._seconds["proof"] = proof.seconds
         with self._console.status(" stopping workers and broker"):
             self._taken_down.join()
@@ -126,8 +119,6 @@ class Demo:
         self._taken_down.join(LEAVE_WITHIN_S)  # it may have begun with more time
         stop((process.child for process in self._workers.processes), within_s=0.0)
         self._taken_down.join()
-        if self._forks is not None:
-            self._forks.close()
 
     def _take_down(self, within_s: float) -> None:
         """Begin to drain the workers, then to leave the cluster, beside whatever goes on."""

@@ -1,11 +1,13 @@
 """The same agents, seeds and model without Kafka: each group plays as many steps as it did through the fleet.
 
-Started by `proof`, a fork per core with a plan in JSON; tells `decisions` now and then and `groups` at the end. One
-forward pass per step of a group, as full as the model takes.
+Started by `proof`, one process per core, as `python -m tools.demo.play_local <JSON>`; tells `steps` now and then and
+`groups` at the end. One forward pass per step of a group, as full as
+the model takes.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,6 +64,5 @@ class Progress:
             tell(decisions=self._played)
 
 
-def run() -> int:
-    """The process; its exit code."""
-    return run_process(main)
+if __name__ == "__main__":
+    sys.exit(run_process(main))

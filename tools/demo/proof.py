@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.demo.child import Child, ProcessEnded, stop
-from tools.demo.forks import Forks
 from tools.demo.played import Played
 from topics.errors import FleetError
 
 MOST_PROCESSES: Final = 8
+DECISIONS_WORTH_A_PROCESS: Final = 50_000
+"""1 s of play; importing torch takes 2 s."""
 POLL_S: Final = 0.05
 
 Share = list[dict[str, Any]]
@@ -36,9 +37,7 @@ class Proof:
     """The first agent that differs, in words."""
 
 
-def prove(
-    forks: Forks, plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progress: Callable[[int], None]
-) -> Proof:
+def prove(plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progress: Callable[[int], None]) -> Proof:
     """Play again what `played` says, on all cores. `plan`: environment, model, seed.
 
     `on_progress` hears how many decisions have been played so far.
@@ -47,9 +46,13 @@ def prove(
         FleetError: a process ended without a result.
     """
     began_s = time.monotonic()
-    shares = share_out(played, processes())
+    shares = share_out(played, processes(sum(one.steps for one in played)))
     children = [
-        forks.start(f"local-{n + 1}", "local", ["play_local", json.dumps(plan | {"groups": share})], folder)
+        Child(
+            f"local-{n + 1}",
+            ["-m", "tools.demo.play_local", json.dumps({**plan, "groups": share})],
+            folder / f"local-{n + 1}.log",
+        )
         for n, share in enumerate(shares)
     ]
     try:
@@ -59,10 +62,10 @@ def prove(
     return compare(played, local, time.monotonic() - began_s)
 
 
-def processes() -> int:
-    """As many as we may use cores, within reason."""
+def processes(decisions: int) -> int:
+    """As many as we may use cores and as are worth the import of torch, within reason."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, MOST_PROCESSES)
+    return min(usable, MOST_PROCESSES, decisions // DECISIONS_WORTH_A_PROCESS + 1)
 
 
 def share_out(played: Sequence[Played], shares: int) -> list[Share]:

@@ -1,4 +1,4 @@
-"""The demo's workers: `fleet worker` processes, watched through their probes, drained at the end."""
+"""The demo's workers: `fleet worker` processes, started early, watched through their probes, drained at the end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.broker.ports import LOOPBACK, free_ports
-from tools.demo.child import ProcessEnded
-from tools.demo.forks import Forks
+from tools.demo.child import Child, ProcessEnded
 from topics.errors import FleetError
 from topics.names import LANES
-from topics.settings import FleetSettings, load_settings
+from topics.settings import load_settings
 from workers.settings import Settings
 
 PROBE_WITHIN_S: Final = 0.5
@@ -56,9 +55,9 @@ def seen_in(page: dict[str, Any], at_s: float) -> Seen:
 class WorkerProcess:
     """One worker: its process, and what its probes said last."""
 
-    def __init__(self, forks: Forks, name: str, flags: Sequence[str], port: int, folder: Path) -> None:
-        words = ["fleet", "worker", "--name", name, "--http-port", str(port), *flags]
-        self.child = forks.start(name, "worker", words, folder)
+    def __init__(self, name: str, flags: Sequence[str], port: int, folder: Path) -> None:
+        words = ["-m", "tools.demo.warm_worker", "worker", "--name", name, "--http-port", str(port), *flags]
+        self.child = Child(name, words, folder / f"{name}.log")
         self.name = name
         self._port = port
         self.before: Seen | None = None
@@ -106,6 +105,11 @@ class Workers:
         self.max_batch = max_batch
         """Requests at which a batch of theirs is full; None where we started none."""
 
+    def give_turn(self, servers: str) -> None:
+        """Broker and topics are there."""
+        for process in self.processes:
+            process.child.give_turn(servers)
+
     def wait_ready(self) -> None:
         """Until every worker is warm and owns its partitions.
 
@@ -141,13 +145,11 @@ class Workers:
         return [process.figures() for process in self.processes]
 
 
-def start_workers(forks: Forks, count: int, settings: FleetSettings, model: Path, folder: Path) -> Workers:
-    """`count` workers of the fleet; broker and topics are there. Raises ProcessEnded."""
-    flags = ["--fleet", settings.name, "--bootstrap-servers", settings.kafka.bootstrap_servers]
-    flags += ["--model", str(model), "--log-format", "json"]
+def start_workers(count: int, fleet: str, model: Path, folder: Path) -> Workers:
+    """Started, but waiting for their turn."""
+    flags = ["--fleet", fleet, "--model", str(model), "--log-format", "json"]
     ports, max_batch = free_ports(count), load_settings(Settings).batch.max_batch
-    names = [f"{settings.name}-{n + 1}" for n in range(count)]
-    processes = [WorkerProcess(forks, name, flags, port, folder) for name, port in zip(names, ports, strict=True)]
+    processes = [WorkerProcess(f"{fleet}-{n + 1}", flags, port, folder) for n, port in enumerate(ports)]
     return Workers(processes, max_batch)
 
 

@@ -6,11 +6,11 @@ import signal
 import time
 from pathlib import Path
 
-from tools.demo.child import Child, ProcessEnded, launch, stop
+from tools.demo.child import Child, ProcessEnded, stop
 
 
 def _child(code: str, tmp_path: Path) -> Child:
-    return launch("worker 1", ["-c", code], tmp_path)
+    return Child("worker 1", ["-c", code], tmp_path / "child.log")
 
 
 def _ended(child: Child) -> Child:
@@ -37,7 +37,7 @@ def test_the_line_for_people_is_its_last_error(tmp_path: Path) -> None:
     """Not the JSON logs before it."""
     code = "import sys; sys.stderr.write('{\"event\": 1}\\nerror: no model at x\\n'); sys.exit(1)"
     child = _ended(_child(code, tmp_path))
-    assert str(ProcessEnded(child)) == f"worker 1 ended: no model at x (log: {tmp_path / 'worker 1.log'})"
+    assert str(ProcessEnded(child)) == f"worker 1 ended: no model at x (log: {tmp_path / 'child.log'})"
 
 
 def test_without_an_error_line_it_says_how_it_ended(tmp_path: Path) -> None:
