@@ -20,6 +20,8 @@ from tools.broker import die_with_parent
 from topics.errors import FleetError
 
 TAIL_BYTES: Final = 64 * 1024
+AFTER_SIGKILL_S: Final = 2.0
+"""The kernel takes some ms to end a process of 500 MB."""
 POLL_S: Final = 0.02
 READ_BYTES: Final = 1 << 20
 
@@ -107,13 +109,19 @@ def stop(children: Iterable[Child], within_s: float) -> list[Child]:
     asked = list(children)
     for child in asked:
         child.signal(signal.SIGTERM)
-    give_up_at = time.monotonic() + within_s
-    while any(child.exit_code is None for child in asked) and time.monotonic() < give_up_at:
-        time.sleep(POLL_S)
+    _wait(asked, within_s)
     killed = [child for child in asked if child.exit_code is None]
     for child in killed:
         child.signal(signal.SIGKILL)
+    _wait(killed, AFTER_SIGKILL_S)
     return killed
+
+
+def _wait(children: Sequence[Child], within_s: float) -> None:
+    """Until all have ended, or the time is over."""
+    give_up_at = time.monotonic() + within_s
+    while any(child.exit_code is None for child in children) and time.monotonic() < give_up_at:
+        time.sleep(POLL_S)
 
 
 def _tail(log: Path) -> str:
