@@ -18,6 +18,7 @@ from typing import Any, Final
 from tools.demo.group import Group
 from tools.demo.lines import run_process, tell, wait_for_turn
 from tools.demo.lineup import Seats, line_up
+from tools.demo.options import WARM_UP_S
 from tools.demo.play_kafka import Play
 from tools.demo.tally import Tally
 from topics.client import AgentClient, ReplyTimeout
@@ -49,11 +50,13 @@ def main(plan: Mapping[str, Any]) -> None:
 
 
 async def play(settings: FleetSettings, manifest: Manifest, groups: Groups, plan: Mapping[str, Any]) -> None:
-    """Connect, see that somebody answers, play, tell the result."""
+    """Connect, see that somebody answers, warm up, play, tell the result."""
     tally = Tally()
     async with AgentClient(settings=settings) as client:
         await ask_first(client, manifest, groups[0][1], plan)
         clock = asyncio.get_running_loop().time
+        rehearsal = Play(client, plan["environment"], tally, 0.0, clock)
+        await rehearsal.rehearse(groups, clock() + WARM_UP_S)
         began_s, began_cpu_s = clock(), time.process_time()
         run = Play(client, plan["environment"], tally, began_s + plan["seconds"], clock)
         telling = asyncio.create_task(keep_telling(tally, groups, began_s))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+WARM_UP_S: Final = 1.0
+"""Before the clock runs the agents ask without acting: a broker that was just started is slow at first."""
 
 
 @dataclass(frozen=True, slots=True)

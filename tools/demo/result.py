@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tools.broker.paths import KAFKA_VERSION
 from tools.demo.live import episodes, ms
-from tools.demo.options import Options
+from tools.demo.options import WARM_UP_S, Options
 from tools.demo.proof import Proof
 from topics.names import LANES
 
@@ -103,6 +103,7 @@ class Result:
             "env": options.environment,
             "agents": options.agents,
             "seconds": options.seconds,
+            "warm_up_s": WARM_UP_S,
             "workers": options.workers,
             "seed": options.seed,
             "attach": options.attach,
@@ -119,7 +120,11 @@ class Result:
         """The final table, what else is worth knowing, and the proof."""
         console.print(_title(self), style="bold", soft_wrap=True, highlight=False)
         console.print(lanes_table(self))
-        console.print(" ms from send to reply, as the agents measure", style="dim", highlight=False)
+        console.print(
+            f" ms from send to reply, as the agents measure, after {WARM_UP_S:g} s of warm-up",
+            style="dim",
+            highlight=False,
+        )
         for text in (self._answers(), self._batches(), self._proof()):
             console.print(text, soft_wrap=True)
 

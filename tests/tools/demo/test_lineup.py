@@ -25,7 +25,7 @@ def test_an_eighth_plays_in_the_background_in_groups_of_its_own() -> None:
 
 def test_an_agent_about_to_fall_asks_on_high() -> None:
     """Either the angle or the position is enough, in either direction."""
-    observations = np.array([[0, 0, 0, 0], [0, 0, -0.03, 0], [1.3, 0, 0, 0], [0, 9, 0, 0]], np.float32)
+    observations = np.array([[0, 0, 0, 0], [0, 0, -0.05, 0], [1.3, 0, 0, 0], [0, 9, 0, 0]], np.float32)
     urgent = urgent_rows("CartPole-v1", range(4), observations)
     assert lanes_of(urgent) == ["normal", "high", "high", "normal"]
 

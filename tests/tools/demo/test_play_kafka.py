@@ -29,7 +29,11 @@ class FakeClient:
         self.lanes: list[Any] = []
         self.seqs: list[Any] = []
         self.calls = 0
+        self.forgotten: list[str] = []
         self._fails = fails
+
+    def forget(self, ids: Sequence[str]) -> None:
+        self.forgotten += ids
 
     async def decide_many(
         self, ids: Sequence[str], observations: Array, *, lane: Any, timeout_s: float, seq: Any = None
@@ -99,3 +103,14 @@ async def test_the_lane_comes_per_row() -> None:
     client, _, _, _ = await _play(lambda call, agent: "")
     named = {lane for lanes in client.lanes for lane in ([lanes] if isinstance(lanes, str) else lanes)}
     assert named == {"high", "normal"}
+
+
+async def test_the_rehearsal_moves_nobody_and_counts_nothing() -> None:
+    """It only warms up what a freshly started broker runs slowly at first."""
+    client, group, tally = FakeClient(lambda call, agent: ""), Group("CartPole-v1", [0, 1, 2], 0, SPEC), Tally()
+    play = Play(client, "CartPole-v1", tally, until_s=0.0, clock=lambda: client.calls)  # type: ignore[arg-type]
+    await play.rehearse([(Seats((0, 1, 2), background=False), group)], until_s=5.0)
+    assert client.calls == 5
+    assert group.steps == 0
+    assert client.forgotten == ["agent-0", "agent-1", "agent-2"], "the step counters start at 0"
+    assert not tally.outcomes
