@@ -4,8 +4,9 @@ The event loop hands it batches (`submit`) and gets each back through a callback
 The inbox is bounded by the schedule: one batch running, one urgent, one ready.
 
 A model that is quick enough runs on the event loop itself: for a forward pass of some 100 µs, handing Python's
-interpreter lock to a thread and back costs more than the pass (two rounds in docs/performance.md: a half more
-decisions/s in one, none in the other, less CPU in both). Only built-in factories on a CPU qualify: their code cannot hang, so the loop cannot either.
+interpreter lock to a thread and back may cost more than the pass (two trial rounds in docs/performance.md: half as many
+decisions/s again in one, none more in the other, less CPU in both). Only built-in factories on a CPU qualify: their
+code cannot hang, so the loop cannot either.
 """
 
 from __future__ import annotations
