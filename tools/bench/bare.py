@@ -44,7 +44,7 @@ from workers.settings import Settings
 READY: Final = "bare loop is ready"
 """The line on stderr after which every state that is sent will be answered."""
 MAX_RECORDS: Final = 1024
-"""Per poll and forward pass: on two cores 512 and 2,048 are no faster."""
+"""Per poll and forward pass, as many as a worker takes from its consumer at once."""
 BUCKETS: Final = (1, 8, 32, 128, 256, 512, MAX_RECORDS)
 POLL_MS: Final = 200
 GC_THRESHOLDS: Final = (50_000, 20, 50)

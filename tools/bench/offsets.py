@@ -18,7 +18,7 @@ from topics.names import LANES
 from topics.settings import FleetSettings
 
 SAMPLE_S: Final = 0.02
-"""One small request each; of a drain of 3 s this is less than 1 %."""
+"""One small request each, the same for both sides; a drain of 3 s is then timed to within 1 %."""
 STALLED_S: Final = 30.0
 """Without a single answer; longer than any start."""
 
