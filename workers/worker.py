@@ -78,6 +78,7 @@ class Worker:
                 self.metrics.skipped(lane, len(answered))
             admitted = self._admission.admit(lane, records, offsets, time)
             queue.put(admitted.requests)
+            self.metrics.admitted(lane, len(admitted.requests))
             queue.hold(len(admitted.refusals))
             self.replies.refused(admitted.refusals)
             size_bytes += sum([record.serialized_value_size for record in records])

@@ -220,3 +220,4 @@ async def test_the_probes_tell_the_workers_life(fleet: Fleet, probe: Path) -> No
     status, body = worker.probe("/metrics")
     assert status == 200
     assert 'fleet_replies_total{lane="normal",outcome="action"} 30' in body
+    assert 'fleet_admitted_total{lane="normal"} 30' in body

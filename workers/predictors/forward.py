@@ -18,6 +18,10 @@ from workers.models.package import Manifest
 from workers.requests import Fault
 
 
+MODEL_ERROR = "model_error"
+"""The label of a row that makes the model raise."""
+
+
 class Forward:
     """Rows in, outputs and faults out, for one model."""
 
@@ -47,7 +51,7 @@ class Forward:
             return self._model.predict({name: array[start:end] for name, array in inputs.items()})
         except Exception as error:  # whatever a model raises is the fault of one row or of all: the halves tell
             if end - start == 1:
-                faults[start] = Fault("failed", "model_error", one_line(error))
+                faults[start] = Fault("failed", MODEL_ERROR, one_line(error))
                 return self._blank()
         middle = (start + end) // 2
         halves = [self._halving(inputs, *half, faults) for half in ((start, middle), (middle, end))]

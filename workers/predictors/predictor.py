@@ -26,7 +26,7 @@ from topics.errors import FleetError
 from workers.clock import now_us
 from workers.metrics import Metrics
 from workers.models.model import Model
-from workers.predictors.forward import Forward
+from workers.predictors.forward import MODEL_ERROR, Forward
 from workers.requests import Batch, Predicted
 
 LoadModel = Callable[[], Model]
@@ -163,7 +163,10 @@ class Predictor:
         self._running_since_us = 0
         self._longest_us = max(self._longest_us, ended_us - started_us)
         seconds = (ended_us - started_us) / 1e6
-        self._metrics.batch_finished(self.name, len(batch), forward.bucket(len(batch)), seconds)
+        if any(fault.label == MODEL_ERROR for fault in faults.values()):
+            self._metrics.batch_failed(self.name, seconds)
+        else:
+            self._metrics.batch_finished(self.name, len(batch), forward.bucket(len(batch)), seconds)
         self._metrics.stage("predict", seconds, len(batch))
         return Predicted(batch, outputs, started_us, ended_us, faults)
 

@@ -109,6 +109,22 @@ async def test_a_model_that_does_not_load_is_told_at_start() -> None:
         await Predictor("cuda:1", load, Metrics(max_batch=8)).start()
 
 
+async def test_a_batch_that_raised_is_counted() -> None:
+    """Halving answers its good rows, but whoever watches the model must see that it raises."""
+    model = Doubling(raises_on=0.0)
+    model.manifest.inputs = (TensorSpec("observation", "float32", (4,)),)
+    model.warm_up = lambda on_bucket=None: None  # type: ignore[method-assign]
+    metrics = Metrics(max_batch=8)
+    predictor = Predictor("cpu", lambda: model, metrics)
+    await predictor.start()
+    ran: asyncio.Future[Predicted] = asyncio.get_running_loop().create_future()
+    predictor.deliver(ran.set_result, lambda error: pytest.fail(str(error)))
+    predictor.submit(batch("zeros"))
+    assert list((await asyncio.wait_for(ran, 5)).faults) == [0]
+    assert metrics.registry.get_sample_value("fleet_batch_failures_total", {"predictor": "cpu"}) == 1
+    assert await predictor.stop(5)
+
+
 async def test_a_predictor_that_hangs_does_not_hold_up_the_end() -> None:
     """`stop` is bounded and says so."""
     model = Gated()
