@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -48,3 +49,13 @@ def kafka(broker: Cluster) -> KafkaSettings:
 def fleet_name() -> str:
     """A topic prefix that no other test uses."""
     return f"fleet-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable and no fleet.toml of the person who runs the tests counts; tables are 160 columns wide."""
+    for name in os.environ:
+        if name.startswith("FLEET_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")

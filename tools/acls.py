@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from tools.options import Config, Fleet
 from topics.acls import ADMIN_FILE, ROLES, Acl, Role, acls_of, kafka_acls_commands
 from topics.errors import SettingsError
 from topics.settings import load_settings
@@ -37,8 +37,8 @@ ReplyTopics = Annotated[
 def acls(
     principal: Principals = None,
     reply_topic: ReplyTopics = None,
-    config: Annotated[Path | None, typer.Option("--config", help="Settings file (default: ./fleet.toml).")] = None,
-    fleet: Annotated[str | None, typer.Option("--fleet", help="Name of the fleet, the topic prefix.")] = None,
+    config: Config = None,
+    fleet: Fleet = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     as_commands: Annotated[bool, typer.Option("--kafka-acls", help="Print commands of Kafka's kafka-acls.sh.")] = False,
 ) -> None:

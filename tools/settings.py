@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from tools.options import Config
 from topics.settings import Shown, describe, load_settings
 
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: ./fleet.toml).")]
 Changed = Annotated[bool, typer.Option("--changed", help="Only what differs from the defaults.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

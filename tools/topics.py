@@ -5,31 +5,24 @@ Exit codes: 0 in order (or made so), 1 something differs and stays, 2 settings, 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import Coroutine, Sequence
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tools.acls import acls
+from tools.options import Config, Fleet, Servers, ask_cluster, fleet_settings
 from topics.drift import Difference
-from topics.kafka import quiet_library_logs
 from topics.provision import ensure_topics, find_differences
-from topics.settings import FleetSettings, load_settings
-
-T = TypeVar("T")
+from topics.settings import FleetSettings
 
 app = typer.Typer(no_args_is_help=True, help="Create and check the fleet's topics. Nothing is ever deleted.")
 app.command()(acls)
 
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: ./fleet.toml).")]
-Fleet = Annotated[str | None, typer.Option("--fleet", help="Name of the fleet, the topic prefix.")]
-Servers = Annotated[str | None, typer.Option("--bootstrap-servers", help="Cluster, host:port.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 AllowRemap = Annotated[
     bool, typer.Option("--allow-remap", help="Grow live lanes too, although agents move to other partitions.")
@@ -42,15 +35,15 @@ LEFT = {"remap": "needs --allow-remap"}
 @app.command()
 def plan(config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False) -> None:
     """Show what `apply` would do. Changes nothing, exits 0."""
-    settings = _settings(config, fleet, servers)
-    _report(settings, done=(), left=_run(find_differences(settings)), as_json=as_json)
+    settings = fleet_settings(config, fleet, servers)
+    _report(settings, done=(), left=ask_cluster(find_differences(settings)), as_json=as_json)
 
 
 @app.command()
 def check(config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False) -> None:
     """Compare with the cluster. Exits 1 if anything differs."""
-    settings = _settings(config, fleet, servers)
-    left = _run(find_differences(settings))
+    settings = fleet_settings(config, fleet, servers)
+    left = ask_cluster(find_differences(settings))
     _report(settings, done=(), left=left, as_json=as_json)
     raise typer.Exit(1 if left else 0)
 
@@ -64,20 +57,10 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Create what is missing and set what differs. Exits 1 if something is left for a person."""
-    settings = _settings(config, fleet, servers)
-    done, left = _run(ensure_topics(settings, allow_remap=allow_remap))
+    settings = fleet_settings(config, fleet, servers)
+    done, left = ask_cluster(ensure_topics(settings, allow_remap=allow_remap))
     _report(settings, done=done, left=left, as_json=as_json)
     raise typer.Exit(1 if left else 0)
-
-
-def _settings(config: Path | None, fleet: str | None, servers: str | None) -> FleetSettings:
-    flags = {"name": fleet, "kafka": {"bootstrap_servers": servers}}
-    return load_settings(FleetSettings, config=config, overrides=flags)
-
-
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    quiet_library_logs()
-    return asyncio.run(coroutine)
 
 
 def _report(settings: FleetSettings, *, done: Sequence[Difference], left: Sequence[Difference], as_json: bool) -> None:

@@ -12,9 +12,9 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -34,7 +34,7 @@ from workers.assembly import (
 from workers.health import Health, HealthServer, keep_beating
 from workers.logs import adopt, get_logger
 from workers.metrics import Metrics
-from workers.models.package import Manifest
+from workers.models.package import Manifest, read_manifest
 from workers.predictors.predictor import Predictor
 from workers.settings import Settings
 from workers.supervise import Supervisor
@@ -65,6 +65,7 @@ async def run_worker(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         server = stack.enter_context(HealthServer(settings.http.host, settings.http.port, metrics, health))
         log.info("starting", worker=settings.worker, fleet=settings.name, probes=server.url)
+        check_fits(settings, read_manifest(settings.model.path))  # before the model loads, which takes seconds
         health.enter("warming")
         predictors = make_predictors(settings, metrics)
         stack.push_async_callback(_stop_predictors, predictors)
@@ -74,7 +75,6 @@ async def run_worker(settings: Settings) -> None:
             log.info("warm", predictor=predictor.name, model=str(manifest), on_event_loop=predictor.runs_on_loop)
         _share_interpreter()
         _rest_collector()
-        check_fits(settings, manifest)
         metrics.describe_worker(
             fleet=settings.name, worker=settings.worker, model=manifest.name, model_version=manifest.version
         )
@@ -201,12 +201,8 @@ class Life:
 
     async def _join(self) -> None:
         """Ready when every lane has its partitions; a signal ends the wait."""
-        joins = [asyncio.ensure_future(intake.receive.joined.wait()) for intake in self._intakes.values()]
-        stopping = asyncio.ensure_future(self._signals.stop.wait())
-        everything: asyncio.Future[Any] = asyncio.gather(*joins)
-        await asyncio.wait([everything, stopping], return_when=asyncio.FIRST_COMPLETED)
-        everything.cancel()
-        stopping.cancel()
+        joins = asyncio.gather(*(intake.receive.joined.wait() for intake in self._intakes.values()))
+        await _first_of(joins, self._signals.stop.wait())
         if not self._signals.stop.is_set():
             self._health.enter("ready")
             log.info("ready", worker=self._settings.worker, model=str(self._manifest))
@@ -223,16 +219,20 @@ class Life:
         self._health.enter("draining")
         log.info("draining", outstanding=worker.lanes.outstanding)
         within_s = self._settings.drain.timeout_s * SETTLE_SHARE
-        settled = asyncio.ensure_future(worker.settled(LANES, within_s, queued=True))
-        hurry = asyncio.ensure_future(self._signals.hurry.wait())
-        await asyncio.wait([settled, hurry], return_when=asyncio.FIRST_COMPLETED)
-        settled.cancel()
-        hurry.cancel()
+        await _first_of(worker.settled(LANES, within_s, queued=True), self._signals.hurry.wait())
         worker.stop_timer()
         unanswered = worker.lanes.outstanding
         commit_s = self._settings.drain.timeout_s * COMMIT_SHARE
         await asyncio.gather(*(intake.commit.commit(commit_s) for intake in self._intakes.values()))
         log.info("drained", unanswered=unanswered)
+
+
+async def _first_of(*awaited: Awaitable[object]) -> None:
+    """Wait until one of them is there; the others are given up."""
+    waits = [asyncio.ensure_future(one) for one in awaited]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def _share_interpreter() -> None:

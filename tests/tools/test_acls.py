@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,7 @@ from topics.acls import acls_of
 from topics.errors import SettingsError
 from topics.names import FleetNames
 
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable and no fleet.toml of the person who runs the tests counts."""
-    for name in os.environ:
-        if name.startswith("FLEET_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 def printed(*arguments: str) -> str:

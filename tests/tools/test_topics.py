@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,15 +11,7 @@ from tools.topics import app
 from topics.errors import BrokerUnavailable, SettingsError
 from topics.settings import KafkaSettings
 
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable and no fleet.toml of the person who runs the tests counts."""
-    for name in os.environ:
-        if name.startswith("FLEET_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 def topics(*arguments: str) -> Result:

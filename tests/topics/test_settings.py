@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,7 @@ from topics.errors import SettingsError
 from topics.settings import FleetSettings, KafkaSettings, TopicSettings, describe, load_settings
 from workers.settings import Settings
 
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable and no fleet.toml of the person who runs the tests counts."""
-    for name in os.environ:
-        if name.startswith("FLEET_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 def toml(text: str) -> Path:

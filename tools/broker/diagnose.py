@@ -29,7 +29,7 @@ _PREFIX = re.compile(r"^[\d\-: .]*(\[[^\]]*\] )?(ERROR|FATAL) \S+ - ")
 
 def why_it_died(log: Path) -> str:
     """The known cause, else the last line that tells of trouble, else the last line."""
-    text = _tail(log)
+    text = tail(log, TAIL_BYTES)
     for pattern, cause in KNOWN:
         if re.search(pattern, text):
             return cause
@@ -41,13 +41,14 @@ def why_it_died(log: Path) -> str:
 
 def java_crashed(log: Path) -> bool:
     """Whether it was the JVM that failed, not Kafka: then a start-up archive may be to blame."""
-    return bool(_JVM_CRASH.search(_tail(log)))
+    return bool(_JVM_CRASH.search(tail(log, TAIL_BYTES)))
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path, size_bytes: int) -> str:
+    """The last bytes of a log as text; "" if it cannot be read."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            file.seek(max(0, log.stat().st_size - size_bytes))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

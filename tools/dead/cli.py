@@ -6,13 +6,11 @@ Exit codes: 0 done; 1 something that matched could not be sent, or another redri
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
-from collections.abc import Coroutine, Iterable, Sequence
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,16 +21,11 @@ from tools.dead.progress import LateBar
 from tools.dead.redrive import Pace, Report
 from tools.dead.resend import Resend, Unsendable
 from tools.dead.work import Wanted, find, read_one, redrive, rehearse
-from topics.kafka import quiet_library_logs
-from topics.settings import FleetSettings, load_settings
-
-T = TypeVar("T")
+from tools.options import Config, Fleet, Servers, ask_cluster, fleet_settings
+from topics.settings import FleetSettings
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, and send them again.")
 
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: ./fleet.toml).")]
-Fleet = Annotated[str | None, typer.Option("--fleet", help="Name of the fleet, the topic prefix.")]
-Servers = Annotated[str | None, typer.Option("--bootstrap-servers", help="Cluster, host:port.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, one object a line.")]
 Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only these reasons (globs; may be repeated).")]
 Agents = Annotated[list[str] | None, typer.Option("--agent", help="Only these agents (globs; may be repeated).")]
@@ -66,9 +59,9 @@ def list_(
 
     Example: fleet dead list --reason wrong_input --since 2h
     """
-    settings, filters = _settings(config, fleet, servers), _filters(reason, agent, lane, since, until)
+    settings, filters = fleet_settings(config, fleet, servers), _filters(reason, agent, lane, since, until)
     with LateBar("reading") as bar:
-        found = _run(find(settings, filters, bar))
+        found = ask_cluster(find(settings, filters, bar))
     newest = limit or (len(found.letters) if as_json else SHOWN_LETTERS)
     letters = sorted(found.letters, key=lambda letter: letter.failure.time_us)[-newest:]
     if as_json:
@@ -95,8 +88,8 @@ def show(
     Example: fleet dead show 0:17
     """
     partition, offset = parse_letter(letter)
-    settings = _settings(config, fleet, servers)
-    found = _run(read_one(settings, partition, offset))
+    settings = fleet_settings(config, fleet, servers)
+    found = ask_cluster(read_one(settings, partition, offset))
     if as_json:
         _lines([shown.sheet_line(found, settings.names)])
         return
@@ -119,9 +112,9 @@ def count(
 
     Example: fleet dead count --since 1d
     """
-    settings, filters = _settings(config, fleet, servers), _filters(reason, agent, lane, since, until)
+    settings, filters = fleet_settings(config, fleet, servers), _filters(reason, agent, lane, since, until)
     with LateBar("reading") as bar:
-        found = _run(find(settings, filters, bar))
+        found = ask_cluster(find(settings, filters, bar))
     counts = shown.counts_of(found, settings.names)
     if as_json:
         _lines(counts)
@@ -152,12 +145,12 @@ def redrive_(
     """
     filters = _filters(reason, agent, lane, since, until)
     wanted = Wanted(filters, limit, again, Pace(parse_rate(rate) if rate is not None else None))
-    settings = _settings(config, fleet, servers)
+    settings = fleet_settings(config, fleet, servers)
     if dry_run:
         _rehearse(settings, wanted, as_json)
         return
     with LateBar("reading") as reading, LateBar("sending") as sending:
-        report, left_out = _run(
+        report, left_out = ask_cluster(
             redrive(
                 settings,
                 wanted,
@@ -173,7 +166,7 @@ def redrive_(
 
 def _rehearse(settings: FleetSettings, wanted: Wanted, as_json: bool) -> None:
     with LateBar("reading") as bar:
-        would, cannot, left_out, perhaps = _run(rehearse(settings, wanted, bar))
+        would, cannot, left_out, perhaps = ask_cluster(rehearse(settings, wanted, bar))
     if as_json:
         _lines(shown.resend_line(one, "would_send") for one in would)
         _lines(map(shown.unsendable_line, cannot))
@@ -222,16 +215,6 @@ def _filters(
     reason: list[str] | None, agent: list[str] | None, lane: list[str] | None, since: str | None, until: str | None
 ) -> Filters:
     return parse_filters(reason or (), agent or (), lane or (), since, until, time.time())
-
-
-def _settings(config: Path | None, fleet: str | None, servers: str | None) -> FleetSettings:
-    flags = {"name": fleet, "kafka": {"bootstrap_servers": servers}}
-    return load_settings(FleetSettings, config=config, overrides=flags)
-
-
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    quiet_library_logs()
-    return asyncio.run(coroutine)
 
 
 def _lines(objects: Iterable[dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.broker import die_with_parent
+from tools.broker.diagnose import tail
 from topics.errors import FleetError
 
 TAIL_BYTES: Final = 64 * 1024
@@ -85,7 +86,7 @@ class Child:
 
     def last_words(self) -> str:
         """Why it ended, in one line: its last `error: …`, else the last line of its log, else how it ended."""
-        lines = [line.strip() for line in _tail(self.log).splitlines() if line.strip()]
+        lines = [line.strip() for line in tail(self.log, TAIL_BYTES).splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("error: ")]
         if errors:
             return errors[-1].removeprefix("error: ")
@@ -122,12 +123,3 @@ def _wait(children: Sequence[Child], within_s: float) -> None:
     give_up_at = time.monotonic() + within_s
     while any(child.exit_code is None for child in children) and time.monotonic() < give_up_at:
         time.sleep(POLL_S)
-
-
-def _tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

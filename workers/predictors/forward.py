@@ -17,7 +17,6 @@ from workers.models.model import Model
 from workers.models.package import Manifest
 from workers.requests import Fault
 
-
 MODEL_ERROR = "model_error"
 """The label of a row that makes the model raise."""
 
