@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ TAIL_BYTES: Final = 64 * 1024
 AFTER_SIGKILL_S: Final = 2.0
 """The kernel takes some ms to end a process of 500 MB."""
 POLL_S: Final = 0.02
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 READ_BYTES: Final = 1 << 20
 
 
@@ -103,6 +104,23 @@ class ProcessEnded(FleetError):
 
     def __init__(self, child: Child) -> None:
         super().__init__(f"{child.name} ended: {child.last_words()} (log: {child.log})")
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the block has ended: a process that is started here is also written down.
+
+    Handlers, not a mask or SIG_IGN: those the process that is started would inherit.
+    """
+    received: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: received.append(number)) for one in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in received[:1]:
+        signal.raise_signal(number)
 
 
 def stop(children: Iterable[Child], within_s: float) -> list[Child]:

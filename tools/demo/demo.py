@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tools.broker.paths import KAFKA_VERSION
 from tools.demo.agents_process import AgentsProcess
-from tools.demo.child import stop
+from tools.demo.child import stop, uninterrupted
 from tools.demo.cluster import Place
 from tools.demo.live import LiveView, progress_bar
 from tools.demo.options import Options
@@ -51,10 +51,12 @@ class Demo:
     def start(self) -> None:
         """Everything at once: the others import and load while the broker starts, then get their turn."""
         options, place = self._options, self._place
-        self._agents = AgentsProcess(self._plan(), self._folder)
+        with uninterrupted():
+            self._agents = AgentsProcess(self._plan(), self._folder)
         if not options.attach:
             self._say(f"starting Kafka, {options.workers} workers and {options.agents:,} agents …")
-            self._workers = start_workers(options.workers, place.settings.name, self._model, self._folder)
+            with uninterrupted():
+                self._workers = start_workers(options.workers, place.settings.name, self._model, self._folder)
             with self._stage("kafka", self._cluster, spinner=False):  # it shows its own when it has to be fetched
                 place.start()
                 place.make_topics()

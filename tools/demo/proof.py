@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tools.demo.child import Child, ProcessEnded, stop
+from tools.demo.child import Child, ProcessEnded, stop, uninterrupted
 from tools.demo.played import Played
 from topics.errors import FleetError
 
@@ -47,15 +47,12 @@ def prove(plan: dict[str, Any], played: Sequence[Played], folder: Path, on_progr
     """
     began_s = time.monotonic()
     shares = share_out(played, processes(sum(one.steps for one in played)))
-    children = [
-        Child(
-            f"local-{n + 1}",
-            ["-m", "tools.demo.play_local", json.dumps({**plan, "groups": share})],
-            folder / f"local-{n + 1}.log",
-        )
-        for n, share in enumerate(shares)
-    ]
+    children: list[Child] = []
     try:
+        with uninterrupted():
+            for n, share in enumerate(shares, start=1):
+                words = ["-m", "tools.demo.play_local", json.dumps({**plan, "groups": share})]
+                children.append(Child(f"local-{n}", words, folder / f"local-{n}.log"))
         local = _gathered(children, on_progress)
     finally:
         stop(children, within_s=1.0)

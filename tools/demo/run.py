@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.demo.child import ProcessEnded
+from tools.demo.child import STOPPING, ProcessEnded
 from tools.demo.cluster import choose_place
 from tools.demo.demo import Demo
 from tools.demo.options import Options
@@ -71,7 +71,7 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 @contextlib.contextmanager
 def _deaf_to_signals() -> Iterator[None]:
     """Stopping is short and bounded: an impatient second Ctrl-C must not leave processes behind."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
     try:
         yield
     finally:

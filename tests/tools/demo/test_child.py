@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
-from tools.demo.child import Child, ProcessEnded, stop
+import pytest
+
+from tools.demo.child import STOPPING, Child, ProcessEnded, stop, uninterrupted
 
 
 def _child(code: str, tmp_path: Path) -> Child:
@@ -55,3 +59,23 @@ def test_who_does_not_stop_is_killed_in_time(tmp_path: Path) -> None:
         time.sleep(0.01)
     assert stop([child], within_s=0.1) == [child]
     assert _ended(child).exit_code == -signal.SIGKILL
+
+
+def test_ctrl_c_waits_until_what_was_started_is_written_down() -> None:
+    """Else the process would be nobody's: the interrupt comes behind the block, once, and not before."""
+    started: list[str] = []
+    before = [signal.getsignal(number) for number in STOPPING]
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        started.append("worker")
+    assert started == ["worker"]
+    assert [signal.getsignal(number) for number in STOPPING] == before
+
+
+def test_a_process_started_in_such_a_block_still_hears_signals() -> None:
+    """A mask or SIG_IGN would be inherited; then SIGTERM could not drain a worker."""
+    with uninterrupted():
+        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    sleeper.send_signal(signal.SIGTERM)
+    assert sleeper.wait(10) == -signal.SIGTERM
