@@ -119,8 +119,8 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number in received[:1]:
-        signal.raise_signal(number)
+    if received:
+        signal.raise_signal(received[0])
 
 
 def stop(children: Iterable[Child], within_s: float) -> list[Child]:
