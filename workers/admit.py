@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
 from aiokafka.structs import ConsumerRecord
 
 from topics.errors import DecodeError, RecordError, ReplyTopicError, TooLarge
@@ -18,7 +19,7 @@ from topics.headers import Routing, only_correlated, read
 from topics.names import Lane
 from topics.observations import is_plain
 from topics.partitions import Partitioner
-from topics.state_reader import StateReader
+from topics.state_reader import ABSENT, StateColumns, StateReader
 from topics.tensors import TensorSpec
 from topics.wire import Limits, decode_state
 from workers.offsets import PartitionOffsets
@@ -28,6 +29,9 @@ Record: TypeAlias = ConsumerRecord
 
 MAX_AGENT_BYTES = 1024
 """An agent's ID is kept in several tables, so its size is bounded."""
+
+MAX_KNOWN_AGENTS = 65_536
+"""Agents whose place is remembered; when full, all are forgotten and looked up anew."""
 
 SENT_MAX_AGE_US = 86_400_000_000
 """A `sent_us` further away than a day is a wrong clock: the record's own Kafka timestamp is used instead."""
@@ -57,6 +61,8 @@ class ReplyTopics:
         self._counts = dict(partitions)
         self.default = next(iter(partitions))
         self._partitioner = self._partitioners[self.default]
+        self.known: dict[bytes, tuple[str, int]] = {}
+        """agent → `by_agent`, for agents whose IDs admission has found to be good."""
 
     def place(self, routing: Routing, agent: bytes) -> tuple[str, int]:
         """Topic and partition of the reply; `ReplyTopicError` if the record may not have it there."""
@@ -76,6 +82,12 @@ class ReplyTopics:
         """Where a reply goes if the record wishes nothing: the agent's own partition of the default topic."""
         return self.default, self._partitioner(agent or b"")
 
+    def remember(self, agent: bytes) -> None:
+        """A good agent ID: the next record of the agent finds its place in `known`."""
+        if len(self.known) >= MAX_KNOWN_AGENTS:
+            self.known.clear()
+        self.known[agent] = self.by_agent(agent)
+
 
 class Admission:
     """Admits the records of one model's fleet."""
@@ -86,39 +98,63 @@ class Admission:
         self._reply_topics = reply_topics
         self._limits = limits
 
-    def admit(self, lane: Lane, records: Sequence[Record], offsets: PartitionOffsets, time: PollTime) -> Admitted:
-        """Sort the records of one partition into requests and refusals, in their order."""
-        admitted = Admitted()
-        for record in records:
-            try:
-                request = self._request(lane, record, offsets, time)
-            except RecordError as error:
-                request = self._unserved(lane, record, offsets, time)
-                admitted.refusals.append(Refusal(request, "rejected", str(error), dead=error.reason))
-                continue
-            if request.deadline_us <= time.now_us:
-                admitted.refusals.append(Refusal(request, "expired", _late(request, time.now_us)))
-            else:
-                admitted.requests.append(request)
+    def admit(
+        self, lane: Lane, polled: Sequence[tuple[PartitionOffsets, Sequence[Record]]], time: PollTime
+    ) -> Admitted:
+        """Sort the records of one poll into requests and refusals, in their order."""
+        records = [record for _, ours in polled for record in ours]
+        owners = [offsets for offsets, ours in polled for _ in ours]
+        states = self._states.read_alike([record.value or b"" for record in records])
+        sent_us, deadline_us = _monotonic(states, records, time)
+        admitted, known, now_us = Admitted(), self._reply_topics.known, time.now_us
+        columns = (records, owners, states.rows, states.seq.tolist(), sent_us, deadline_us)
+        for record, offsets, row, seq, sent, deadline in zip(*columns, strict=True):
+            agent, headers = record.key, record.headers
+            place = known.get(agent)
+            if row is None or place is None or not only_correlated(headers):
+                self._admit_alone(lane, record, offsets, time, admitted)
+            else:  # the hot path: everything about the state is known
+                topic, partition = place
+                echoed = list(headers)
+                request = Request(
+                    record, offsets, lane, agent, now_us, sent, topic, partition, echoed, True, seq, deadline, row
+                )
+                if deadline <= now_us:
+                    admitted.refusals.append(Refusal(request, "expired", _late(request, now_us)))
+                else:
+                    admitted.requests.append(request)
         return admitted
 
-    def _request(self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime) -> Request:
-        """The hot path: everything about one record is read once. Raises `RecordError`."""
-        agent, value = record.key, record.value
-        if only_correlated(record.headers):
-            echoed, correlated, (topic, partition) = list(record.headers), True, self._reply_topics.by_agent(agent)
+    def _admit_alone(
+        self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime, admitted: Admitted
+    ) -> None:
+        """A record that was not read together with others, or whose agent or headers are not the usual ones."""
+        try:
+            request = self._request(lane, record, offsets, time)
+        except RecordError as error:
+            request = self._unserved(lane, record, offsets, time)
+            admitted.refusals.append(Refusal(request, "rejected", str(error), dead=error.reason))
+            return
+        if request.deadline_us <= time.now_us:
+            admitted.refusals.append(Refusal(request, "expired", _late(request, time.now_us)))
         else:
-            routing = read(record.headers)
-            echoed, correlated = routing.echoed, routing.correlated
-            topic, partition = self._reply_topics.place(routing, agent)
+            admitted.requests.append(request)
+
+    def _request(self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime) -> Request:
+        """Everything about one record. Raises `RecordError`."""
+        agent, value = record.key, record.value
+        routing = read(record.headers)
+        topic, partition = self._reply_topics.place(routing, agent)
         if not agent or value is None or len(agent) > MAX_AGENT_BYTES or len(value) > self._limits.max_bytes:
             raise self._unfit(agent, value)
         state = self._states.read(value)
-        observation, deadline_us, sent_us = state.observation, state.deadline_us, state.sent_us
+        rows = self._rows(state.observation)
+        self._reply_topics.remember(agent)
         now_us, from_unix_us = time.now_us, time.from_unix_us
-        sent_us = now_us + SENT_MAX_AGE_US if sent_us is None else sent_us + from_unix_us
-        if abs(now_us - sent_us) >= SENT_MAX_AGE_US:
+        sent_us = None if state.sent_us is None else state.sent_us + from_unix_us
+        if sent_us is None or abs(now_us - sent_us) >= SENT_MAX_AGE_US:
             sent_us = record.timestamp * 1000 + from_unix_us
+        deadline_us = NEVER if state.deadline_us is None else min(state.deadline_us + from_unix_us, NEVER)
         return Request(
             record,
             offsets,
@@ -128,12 +164,12 @@ class Admission:
             sent_us,
             topic,
             partition,
-            echoed,
-            correlated,
+            routing.echoed,
+            routing.correlated,
             state.seq,
-            NEVER if deadline_us is None else min(deadline_us + from_unix_us, NEVER),
-            observation if type(observation) is tuple else self._rows(observation),
-            type(observation) is not tuple and is_plain(observation),
+            deadline_us,
+            rows,
+            plain=type(state.observation) is not tuple and is_plain(state.observation),
         )
 
     def _unserved(self, lane: Lane, record: Record, offsets: PartitionOffsets, time: PollTime) -> Request:
@@ -158,6 +194,16 @@ class Admission:
         if value is None:
             return DecodeError("record has no value, expected a MessagePack map")
         return TooLarge(f"record has {len(value)} bytes, the limit is {self._limits.max_bytes}")
+
+
+def _monotonic(states: StateColumns, records: Sequence[Record], time: PollTime) -> tuple[list[int], list[int]]:
+    """When the states were sent and by when they need an answer, in µs on the monotonic clock."""
+    sent_us = states.sent_us + time.from_unix_us
+    unknown = (states.sent_us == ABSENT) | (np.abs(time.now_us - sent_us) >= SENT_MAX_AGE_US)
+    for at in np.flatnonzero(unknown).tolist():
+        sent_us[at] = records[at].timestamp * 1000 + time.from_unix_us
+    deadline_us = np.where(states.deadline_us == ABSENT, NEVER, states.deadline_us + time.from_unix_us)
+    return sent_us.tolist(), deadline_us.tolist()
 
 
 def _late(request: Request, now_us: int) -> str:

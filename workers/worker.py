@@ -20,7 +20,7 @@ from workers.answers import count_answers
 from workers.clock import from_unix_us, now_us
 from workers.lanes import Lanes
 from workers.metrics import Metrics
-from workers.offsets import LaneOffsets
+from workers.offsets import LaneOffsets, PartitionOffsets
 from workers.predictors.predictor import Predictor
 from workers.reply import Replies
 from workers.requests import NEVER, Predicted, Refusal
@@ -67,22 +67,24 @@ class Worker:
         """Steps 1–3: records of owned partitions are admitted and queued in their lane; refusals go to reply."""
         time = PollTime(now_us(), from_unix_us())
         queue, size_bytes, n = self.lanes[lane], 0, 0
+        unanswered: list[tuple[PartitionOffsets, Sequence[Record]]] = []
         for source, records in polled.items():
             offsets = self.offsets[lane].get(source.partition)
             if offsets is None:  # taken away while the poll was on its way: its new owner reads it
                 continue
             numbers = [record.offset for record in records]
             offsets.received(numbers)
+            size_bytes += sum([record.serialized_value_size for record in records])
+            n += len(records)
             if answered := offsets.skip_answered(numbers):
                 records = [record for record in records if record.offset not in answered]
                 self.metrics.skipped(lane, len(answered))
-            admitted = self._admission.admit(lane, records, offsets, time)
-            queue.put(admitted.requests)
-            self.metrics.admitted(lane, len(admitted.requests))
-            queue.hold(len(admitted.refusals))
-            self.replies.refused(admitted.refusals)
-            size_bytes += sum([record.serialized_value_size for record in records])
-            n += len(records)
+            unanswered.append((offsets, records))
+        admitted = self._admission.admit(lane, unanswered, time)
+        queue.put(admitted.requests)
+        queue.hold(len(admitted.refusals))
+        self.replies.refused(admitted.refusals)
+        self.metrics.admitted(lane, len(admitted.requests))
         self.metrics.polled(lane, n, size_bytes)
         self.metrics.stage("admit", (now_us() - time.now_us) / 1e6, n)
         self.pump()

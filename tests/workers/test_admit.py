@@ -22,7 +22,7 @@ SPEC = TensorSpec("observation", "float32", (4,))
 def admit(*records: Any) -> Admitted:
     topics = ReplyTopics({"f.actions": 12, "others": 2})
     admission = Admission([SPEC], topics, Limits(max_bytes=10_000))
-    return admission.admit("normal", records, PartitionOffsets(TOPIC, 0), NOW)
+    return admission.admit("normal", [(PartitionOffsets(TOPIC, 0), records)], NOW)
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
