@@ -87,22 +87,25 @@ class ActionColumns:
     def __init__(self, outputs: Sequence[TensorSpec], model: str, worker: str) -> None:
         self._outputs = tuple(outputs)
         self._common = {"v": VERSION, "outcome": "action", "model": model, "worker": worker}
-        self._action = msgpack.packb("action") + outputs[0].ext_prefix
-        self._extras = self._between_extras(outputs[1:])
+        self._frame, self._places = self._tail_frame(self._outputs)
 
     @staticmethod
-    def _between_extras(extras: Sequence[TensorSpec]) -> list[bytes]:
-        """What stands in front of each extra's raw bytes."""
-        between = [msgpack.packb(spec.name) + spec.ext_prefix for spec in extras]
-        if between:
-            header = msgpack.packb("extras") + msgpack.Packer().pack_map_header(len(between))
-            between[0] = header + between[0]
-        return between
+    def _tail_frame(outputs: Sequence[TensorSpec]) -> tuple[Array, list[slice]]:
+        """What is the same in all rows behind `seq`, uint8 [size of a tail], and where each output's raw bytes go."""
+        first, *extras = outputs
+        tail, places = bytearray(), []
+        for spec in outputs:
+            if spec is not first and spec is extras[0]:
+                tail += msgpack.packb("extras") + msgpack.Packer().pack_map_header(len(extras))
+            tail += msgpack.packb("action" if spec is first else spec.name) + spec.ext_prefix
+            places.append(slice(len(tail), len(tail) + spec.nbytes))
+            tail += bytes(spec.nbytes)
+        return np.frombuffer(bytes(tail), np.uint8), places
 
     def open(self, lane: str, wait_us: int, predict_us: int, batch_size: int) -> bytes:
         """The bytes in front of `seq`, the same for all rows of a batch that share lane and wait."""
         timing = {"wait_us": wait_us, "predict_us": predict_us, "batch_size": batch_size}
-        more = 3 if self._extras else 2
+        more = 3 if len(self._outputs) > 1 else 2
         return _open_map({**self._common, "lane": lane, "timing": timing}, more) + _SEQ
 
     def encode(
@@ -114,22 +117,21 @@ class ActionColumns:
         outputs: Mapping[str, Array],
     ) -> list[bytes]:
         """The bytes of n actions that ran in one batch. `outputs`: name → [n, *shape]."""
-        heads: dict[tuple[str, int], bytes] = {}  # rows of one poll share lane and wait
-        values = []
-        for lane, wait_us, seq, tail in zip(lanes, waits_us, seqs, self.tails(outputs), strict=True):
-            head = heads.get((lane, wait_us))
-            if head is None:
-                head = heads[lane, wait_us] = self.open(lane, wait_us, predict_us, len(seqs))
-            values.append(b"".join((head, _pack(seq), tail)))
-        return values
+        shared = list(zip(lanes, waits_us, strict=True))  # rows of one poll share lane and wait
+        heads = {mine: self.open(*mine, predict_us, len(seqs)) for mine in set(shared)}
+        rows = zip([heads[mine] for mine in shared], map(_pack, seqs), self.tails(outputs), strict=True)
+        return list(map(b"".join, rows))
 
     def tails(self, outputs: Mapping[str, Array]) -> list[bytes]:
         """The bytes behind `seq` of every row: its action and extras. `outputs`: name → [n, *shape]."""
-        first, *others = self._outputs
-        columns: list[list[bytes]] = []
-        for prefix, spec in zip((self._action, *self._extras), (first, *others), strict=True):
-            columns.append([prefix + row for row in rows_of(outputs[spec.name], spec)])
-        return columns[0] if len(columns) == 1 else [b"".join(parts) for parts in zip(*columns, strict=True)]
+        n, size = len(outputs[self._outputs[0].name]), len(self._frame)
+        matrix = np.empty((n, size), np.uint8)
+        matrix[:] = self._frame
+        for spec, place in zip(self._outputs, self._places, strict=True):
+            column = np.ascontiguousarray(outputs[spec.name], dtype=spec.numpy)
+            matrix[:, place] = column.view(np.uint8).reshape(n, spec.nbytes)
+        raw = matrix.tobytes()
+        return [raw[at : at + size] for at in range(0, n * size, size)]
 
 
 def pack_seq(seq: int) -> bytes:

@@ -37,6 +37,9 @@ ON_LOOP_BELOW_US: Final = 500
 """A forward pass of a full batch must be quicker than this to run on the event loop: as long as the admission of one
 poll, so it delays nothing more than that does."""
 TIMED_RUNS: Final = 5
+TURN_US: Final = 1000
+"""How long one turn of the event loop runs batches, if there are more. Back to back they find their code in the
+processor's caches: a batch of 64 takes 60 µs instead of 100. Polls and acknowledgements wait no longer than this."""
 
 HANG_FACTOR: Final = 20
 """Times the longest batch seen: a device that others use too may be slow, but not by this much."""
@@ -74,6 +77,8 @@ class Predictor:
         self._thread: threading.Thread | None = None
         self._running_since_us = 0
         self._longest_us = 0
+        self._has_turn = False
+        """On the event loop: a turn is due or running, and takes what is submitted."""
 
     async def start(self) -> Model:
         """Load and warm up in the thread; returns when the first batch would meet no cold start.
@@ -112,12 +117,24 @@ class Predictor:
         (self._urgent if batch.urgent else self._ready).append(batch)
         if self._loop is None:
             self._signals.put(_BATCH)
-        else:
-            self._loop.call_soon(self._run_on_loop)
+        elif not self._has_turn:
+            self._take_turn(self._loop)
 
-    def _run_on_loop(self) -> None:
+    def _take_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._has_turn = True
+        loop.call_soon(self._run_on_loop, loop)
+
+    def _run_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What is there, and what is submitted meanwhile, for `TURN_US`; the rest has the next turn."""
         assert self._forward is not None and self._on_predicted is not None, "deliver comes before the first submit"
-        self._on_predicted(self._predict(self._forward, self._next()))
+        end_us = now_us() + TURN_US
+        while self._urgent or self._ready:
+            self._on_predicted(self._predict(self._forward, self._next()))
+            if now_us() >= end_us:
+                break
+        self._has_turn = False
+        if self._urgent or self._ready:
+            self._take_turn(loop)
 
     def _next(self) -> Batch:
         return self._urgent.popleft() if self._urgent else self._ready.popleft()
