@@ -46,7 +46,7 @@ _NIL: Final = 0xC0
 
 @dataclass(slots=True)
 class StateColumns:
-    """The states of n values. `rows[i]` is None where value i must be read on its own; its numbers mean nothing then."""
+    """The states of n values. Where `rows[i]` is None, value i must be read on its own and its numbers mean nothing."""
 
     rows: list[tuple[bytes] | None]
     """The observation as the row that `Observations.rows` would give."""
@@ -107,7 +107,8 @@ class Layout:
 
     def fits(self, values: Bytes2D) -> npt.NDArray[np.bool_]:
         """Which of the values [n, length] have this layout."""
-        return ~((values ^ self._value) & self._mask).any(axis=1)
+        fits: npt.NDArray[np.bool_] = np.logical_not(((values ^ self._value) & self._mask).any(axis=1))
+        return fits
 
     def number(self, values: Bytes2D, name: str) -> Numbers | int:
         """The field of every value [n, length] that fits."""

@@ -70,6 +70,12 @@ class PartitionOffsets:
         found = (next(iter(self._unfinished), self._next), self._finished_map())
         return found if found != self._committed else None
 
+    @property
+    def waits_for_commit(self) -> bool:
+        """Whether the offset to commit has moved since the last commit."""
+        committed = self._committed[0] if self._committed else None
+        return not self.revoked and self._next is not None and next(iter(self._unfinished), self._next) != committed
+
     def _finished_map(self) -> str:
         waiting = list(self._unfinished)
         if not waiting or self._next is None:
@@ -157,6 +163,11 @@ class LaneOffsets:
         """partition → offset to commit and what is answered behind it, for the partitions that moved."""
         found = ((partition, offsets.committable()) for partition, offsets in self._owned.items())
         return {partition: at for partition, at in found if at is not None}
+
+    @property
+    def waits_for_commit(self) -> bool:
+        """Whether any owned partition has moved since its last commit."""
+        return any(offsets.waits_for_commit for offsets in self._owned.values())
 
     def committed(self, offsets: dict[int, tuple[int, str]]) -> None:
         """The broker took these commits."""

@@ -118,3 +118,28 @@ def test_plain_lists_are_served_and_remembered_as_plain() -> None:
     (request,) = admit(record(value=msgpack.packb({"v": 1, "observation": [1, 2, 3, 4], "seq": 9}))).requests
     assert request.plain and request.seq == 9
     assert bytes(request.rows[0]) == np.array([1, 2, 3, 4], np.float32).tobytes()
+
+
+def test_many_records_are_admitted_as_each_would_be_alone() -> None:
+    """Deadlines, wrong clocks, no times at all, agents met for the first time and again: read together or one by one,
+    the same requests and the same refusals."""
+    records = [
+        record(n, f"agent-{n % 5}", seq=n, **times)
+        for n, times in enumerate(
+            [{}, {"sent_us": 1_020_000}, {"sent_us": 10**15}, {"deadline_us": 1_000_000}, {"deadline_us": 1_900_000}]
+            * 8
+        )
+    ]
+    topics = ReplyTopics({"f.actions": 12})
+    admission = Admission([SPEC], topics, Limits())
+    offsets = PartitionOffsets(TOPIC, 0)
+    together = [admission.admit("normal", [(offsets, records)], NOW) for _ in range(2)][1]  # layouts and agents known
+    alone = [admission.admit("normal", [(offsets, [one])], NOW) for one in records]
+    assert [_facts(one) for one in together.requests] == [_facts(one) for each in alone for one in each.requests]
+    refused = [(_facts(one.request), one.outcome) for each in alone for one in each.refusals]
+    assert [(_facts(one.request), one.outcome) for one in together.refusals] == refused and refused
+
+
+def _facts(request: Any) -> tuple[Any, ...]:
+    names = ("record", "lane", "agent", "received_us", "sent_us", "reply_topic", "reply_partition", "headers")
+    return tuple(getattr(request, name) for name in (*names, "correlated", "seq", "deadline_us", "rows", "plain"))

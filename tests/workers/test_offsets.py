@@ -130,3 +130,20 @@ def test_any_order_of_answers_commits_exactly_the_prefix(steps: list[int], rando
         offsets.finished(offset)
         left.discard(offset)
         assert position(offsets) == (min(left) if left else received[-1] + 1)
+
+
+def test_a_partition_waits_for_a_commit_while_its_position_has_moved() -> None:
+    """Asked for often, so it costs no finished map: neither before the first record, nor once committed or revoked."""
+    lane = LaneOffsets("t")
+    lane.assign([3])
+    offsets = lane.get(3)
+    assert offsets is not None and not lane.waits_for_commit
+    offsets.received([0, 1])
+    offsets.finished(0)
+    assert lane.waits_for_commit
+    lane.committed(lane.committable())
+    assert not lane.waits_for_commit
+    offsets.finished(1)
+    assert lane.waits_for_commit
+    lane.revoke()
+    assert not offsets.waits_for_commit
