@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from topics.columns import ActionColumns
-from topics.errors import SettingsError
+from topics.errors import FleetError, SettingsError
 from topics.names import LANES, Lane
 from topics.outbox import Outbox
 from topics.wire import Limits as WireLimits
@@ -156,6 +156,18 @@ def make_intake(
 
 
 async def start_predictors(predictors: Sequence[Predictor]) -> Model:
-    """Load and warm up one after the other: side by side they would only share the same cores and disk."""
-    models = [await predictor.start() for predictor in predictors]
+    """Load and warm up one after the other: side by side they would only share the same cores and disk.
+
+    One that does not start is `broken`, which the supervisor mends; raises the first error if none does.
+    """
+    models: list[Model] = []
+    errors: list[FleetError] = []
+    for predictor in predictors:
+        try:
+            models.append(await predictor.start())
+        except FleetError as error:
+            predictor.broken = str(error)
+            errors.append(error)
+    if not models:
+        raise errors[0]
     return models[0]

@@ -72,6 +72,8 @@ async def run_worker(settings: Settings) -> None:
         manifest = (await start_predictors(predictors)).manifest
         adopt("torch")
         for predictor in predictors:
+            if predictor.broken is not None:
+                continue
             log.info("warm", predictor=predictor.name, model=str(manifest), on_event_loop=predictor.runs_on_loop)
         _share_interpreter()
         _rest_collector()

@@ -48,6 +48,8 @@ class Slot:
 
     reserved_for: Lane | None = None
     available: bool = True
+    max_batch: int = NEVER
+    """Requests that its device has memory for, where that is less than a full batch."""
     running: Batch | None = None
     urgent: Batch | None = None
     ready: Batch | None = None
@@ -140,8 +142,13 @@ class Schedule:
         return running.requests if running else [], [request for batch in waiting for request in batch.requests]
 
     def restore(self, number: int) -> None:
-        """Predictor `number` serves again."""
+        """Predictor `number` serves again, with all its memory."""
         self._slots[number].available = True
+        self._slots[number].max_batch = NEVER
+
+    def limit(self, number: int, max_batch: int) -> None:
+        """Predictor `number` gets at most `max_batch` requests at once until `restore`."""
+        self._slots[number].max_batch = max_batch
 
     @property
     def available(self) -> int:
@@ -167,35 +174,36 @@ class Schedule:
         """A batch for an idle predictor, from whatever waits."""
         if slot.reserved_for == "high" and not self._lanes.high:
             return None
-        share = 0 if slot.reserved_for else self._low_share(now_us)
-        requests = self._take(self._lanes.high, self._limits.max_batch - share, now_us)
+        most = min(self._limits.max_batch, slot.max_batch)
+        share = 0 if slot.reserved_for else self._low_share(now_us, most)
+        requests = self._take(self._lanes.high, most - share, now_us)
         urgent = bool(requests)
         if requests and requests[0].hangs:
             pass  # a suspect runs alone
         elif urgent:
-            self._add_free_seats(requests, share, now_us)
+            self._add_free_seats(requests, share, most, now_us)
         else:
-            requests = self._take(self._lanes.normal, self._limits.max_batch - share, now_us)
+            requests = self._take(self._lanes.normal, most - share, now_us)
             if requests and requests[0].hangs:
                 pass
             elif share or not requests:
-                requests += self._take(self._lanes.low, self._limits.max_batch - len(requests), now_us)
+                requests += self._take(self._lanes.low, most - len(requests), now_us)
             else:
-                requests += self._take(self._lanes.low, self._free_seats(requests), now_us)
+                requests += self._take(self._lanes.low, self._free_seats(requests, most), now_us)
         return self._batch(number, requests, now_us, urgent=urgent)
 
-    def _add_free_seats(self, requests: list[Request], share: int, now_us: int) -> None:
+    def _add_free_seats(self, requests: list[Request], share: int, most: int, now_us: int) -> None:
         """Fill what padding would waste: it costs the high requests nothing."""
         requests += self._take(self._lanes.low, share, now_us)
-        requests += self._take(self._lanes.normal, self._free_seats(requests), now_us)
-        requests += self._take(self._lanes.low, self._free_seats(requests), now_us)
+        requests += self._take(self._lanes.normal, self._free_seats(requests, most), now_us)
+        requests += self._take(self._lanes.low, self._free_seats(requests, most), now_us)
 
-    def _free_seats(self, requests: list[Request]) -> int:
-        return self._limits.bucket(len(requests)) - len(requests)
+    def _free_seats(self, requests: list[Request], most: int) -> int:
+        return min(self._limits.bucket(len(requests)), most) - len(requests)
 
-    def _low_share(self, now_us: int) -> int:
+    def _low_share(self, now_us: int, max_batch: int) -> int:
         """Seats that overdue low requests get in the next batch; with tiny batches, one seat in every `LOW_SHARE`th."""
-        low, max_batch = self._lanes.low, self._limits.max_batch
+        low = self._lanes.low
         if not low or now_us - low.front_us() < self._limits.low_max_age_us:
             return 0
         return max_batch // LOW_SHARE or int(self._formed % LOW_SHARE == 0)
@@ -212,8 +220,10 @@ class Schedule:
         if not running:
             return None
         number = min(running)[1]
-        requests = self._take(self._lanes.high, self._limits.max_batch, self._answer_us(self._slots[number], now_us))
-        batch = self._slots[number].urgent = self._batch(number, requests, now_us, urgent=True)
+        slot = self._slots[number]
+        most = min(self._limits.max_batch, slot.max_batch)
+        requests = self._take(self._lanes.high, most, self._answer_us(slot, now_us))
+        batch = slot.urgent = self._batch(number, requests, now_us, urgent=True)
         return batch
 
     def _make_ready(self, now_us: int) -> Batch | None:
@@ -222,17 +232,18 @@ class Schedule:
             return None
         for number, slot in enumerate(self._slots):
             if slot.available and slot.running is not None and slot.ready is None and slot.reserved_for is None:
-                share, answer_us = self._low_share(now_us), self._answer_us(slot, now_us)
-                requests = self._take(self._lanes.normal, self._limits.max_batch - share, answer_us)
+                most = min(self._limits.max_batch, slot.max_batch)
+                share, answer_us = self._low_share(now_us, most), self._answer_us(slot, now_us)
+                requests = self._take(self._lanes.normal, most - share, answer_us)
                 if not (requests and requests[0].hangs):
-                    requests += self._take(self._lanes.low, share or self._free_seats(requests), answer_us)
+                    requests += self._take(self._lanes.low, share or self._free_seats(requests, most), answer_us)
                 slot.ready = self._batch(number, requests, now_us)
                 return slot.ready
         return None
 
     def _worth_readying(self, now_us: int) -> bool:
         normal, limits = self._lanes.normal, self._limits
-        if len(normal) >= limits.max_batch or self._low_share(now_us):
+        if len(normal) >= limits.max_batch or self._low_share(now_us, limits.max_batch):
             return True
         return bool(normal) and now_us - normal.oldest_us() >= limits.max_wait_us
 

@@ -113,11 +113,12 @@ class Worker:
         self.pump()
         self.replies.predicted(ran)
 
-    def fence(self, number: int, max_hangs: int) -> None:
-        """Predictor `number` hangs: what it held waits again, and what was in too many hung batches has failed."""
+    def fence(self, number: int, max_hangs: int, *, hangs: bool) -> None:
+        """Predictor `number` is out of service: what it held waits again. If it `hangs`, what ran there is suspected,
+        and what was in too many hung batches has failed."""
         running, waiting = self._schedule.fence(number)
         for request in running:
-            request.hangs += 1
+            request.hangs += hangs
         failed = [request for request in running if request.hangs >= max_hangs]
         self.replies.refused([Refusal(request, "failed", HANGS, dead="model_hangs") for request in failed])
         for request in [*running, *waiting]:
@@ -130,6 +131,10 @@ class Worker:
         self._predictors[number] = predictor
         self._schedule.restore(number)
         self.pump()
+
+    def limit(self, number: int, max_batch: int) -> None:
+        """Predictor `number` has no memory for more than `max_batch` rows."""
+        self._schedule.limit(number, max_batch)
 
     @property
     def available(self) -> int:

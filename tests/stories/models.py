@@ -20,17 +20,21 @@ FACTORY = "tests.stories.models:probe"
 
 class Probe(nn.Module):
     """action = the observation itself; sleeps `seconds` per batch, raises where the first number is `raises_on`, never
-    returns where it is `hangs_on`."""
+    returns where it is `hangs_on`. It takes nothing at all while the file `lost_while` is there, like a device that
+    fell off its bus."""
 
-    def __init__(self, seconds: float, raises_on: float | None, hangs_on: float | None) -> None:
+    def __init__(self, seconds: float, raises_on: float | None, hangs_on: float | None, lost_while: str | None) -> None:
         super().__init__()
         self.unit = nn.Parameter(torch.ones(1))
         self._seconds = seconds
         self._raises_on = raises_on
         self._hangs_on = hangs_on
+        self._lost_while = Path(lost_while) if lost_while else None
 
     def forward(self, observation: Tensor) -> tuple[Tensor]:
         time.sleep(self._seconds)
+        if self._lost_while is not None and self._lost_while.exists():
+            raise RuntimeError("the device is lost")
         if self._raises_on is not None and bool((observation[:, 0] == self._raises_on).any()):
             raise RuntimeError("the probe was told to raise")
         while self._hangs_on is not None and bool((observation[:, 0] == self._hangs_on).any()):
@@ -39,10 +43,16 @@ class Probe(nn.Module):
 
 
 def probe(
-    _inputs: Any, _outputs: Any, *, seconds: float = 0.0, raises_on: float | None = None, hangs_on: float | None = None
+    _inputs: Any,
+    _outputs: Any,
+    *,
+    seconds: float = 0.0,
+    raises_on: float | None = None,
+    hangs_on: float | None = None,
+    lost_while: str | None = None,
 ) -> Probe:
     """The factory that manifests of stories name."""
-    return Probe(seconds, raises_on, hangs_on)
+    return Probe(seconds, raises_on, hangs_on, lost_while)
 
 
 def write_package(path: Path, **arguments: Any) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,47 @@ async def test_a_takeover_runs_no_state_again_that_the_finished_map_names(fleet:
     assert answers.keys() == (asked | slow).keys()
     assert answers.doubled == 0
     assert 'fleet_skipped_total{lane="normal"} 200' in second.probe("/metrics")[1]
+
+
+async def test_a_model_that_takes_nothing_is_loaded_anew_and_fails_no_state(fleet: Fleet, tmp_path: Path) -> None:
+    """A lost device is not the states' fault: they wait until it is back, and the probes say that nothing serves."""
+    lost = tmp_path / "lost"
+    worker = await fleet.worker(write_package(tmp_path / "fragile", lost_while=str(lost))).ready()
+    lost.touch()
+    asked = await fleet.ask(states(20, 4))
+    await until(lambda: len(worker.events("predictor_not_loaded")) >= 2)
+    status, why = worker.probe("/readyz")
+    assert status == 503 and "none serves" in why and "the device is lost" in why
+    assert worker.probe("/livez")[0] == 200
+    lost.unlink()
+    answers = await fleet.answers(asked)
+    assert answers.keys() == asked.keys() and answers.doubled == 0
+    assert {actions[0].outcome for actions in answers.values()} == {"action"}
+    assert worker.probe("/readyz")[0] == 200
+
+
+async def test_sigterm_while_a_predictor_hangs_ends_in_time_and_commits_nothing_unanswered(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """The drain's bound holds, the log says how many states are left, and the next worker answers them."""
+    model = write_package(tmp_path / "hanging", hangs_on=-666.0)
+    worker = await fleet.worker(model, FLEET_HANG__AFTER_S="100", FLEET_DRAIN__TIMEOUT_S="4").ready()
+    asked = await fleet.ask([("stuck", State(observation(-666.0)))])
+    await asyncio.sleep(0.5)
+    asked |= await fleet.ask(states(30, 1))
+    await asyncio.sleep(0.5)
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended(4 + 5) == 0
+    (drained,) = worker.events("drained")
+    assert drained["unanswered"] == 31
+    assert (await fleet.committed())["normal"] == 0
+    await fleet.worker(write_package(tmp_path / "well")).ready()
+    answers = await fleet.answers(asked)
+    assert answers.keys() == asked.keys() and answers.doubled == 0
+
+
+async def until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    """Wait for what must come."""
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)

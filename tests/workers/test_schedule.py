@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workers.build import request
-from topics.names import Lane
+from topics.names import LANES, Lane
 from workers.lanes import Lanes
 from workers.requests import NEVER, Batch
 from workers.schedule import Limits, Schedule, Slot
@@ -352,3 +352,24 @@ def test_one_slow_batch_expires_nobody_after_the_next() -> None:
     bench.batch()
     bench.put("normal", 8, deadline_us=bench.now + 30_000)
     assert bench.next() == ["normal"] * 8
+
+
+@pytest.mark.parametrize("most", [1, 3, 5])
+def test_a_predictor_without_memory_gets_smaller_batches_until_it_is_replaced(most: int) -> None:
+    """In every lane and every place, also when overdue low requests take their share."""
+    bench = Bench()
+    bench.schedule.limit(0, most)
+    for lane in LANES:
+        bench.put(lane, 20)
+    bench.now += 10_000_000
+    sizes = []
+    while batch := bench.batch():
+        sizes.append(len(batch))
+    while (running := bench.slots[0].running) is not None:
+        bench.schedule.finished(running)
+        while batch := bench.batch():
+            sizes.append(len(batch))
+    assert sum(sizes) == 60 and max(sizes) <= most
+    bench.schedule.restore(0)
+    bench.put("normal", 20)
+    assert len(bench.batch() or ()) > most

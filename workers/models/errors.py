@@ -14,6 +14,10 @@ class ModelError(FleetError):
     exit_code: ClassVar[int] = 4
 
 
+class OutOfMemory(Exception):
+    """The device has no memory for a batch of this size. Nothing is wrong with its rows: a smaller one may do."""
+
+
 def one_line(error: BaseException, limit: int = 200) -> str:
     """Type and first line of a foreign exception, cut to `limit` characters."""
     lines = str(error).strip().splitlines() or [""]

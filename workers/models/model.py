@@ -28,7 +28,8 @@ class Model(Protocol):
         """One forward pass over n rows, 1 ≤ n ≤ `manifest.buckets[-1]`.
 
         Takes every input by name, [n, *shape] in its spec's dtype; gives every output by name, likewise,
-        C-contiguous and in memory of its own that no later call touches. Raises whatever the device raises;
+        C-contiguous and in memory of its own that no later call touches. Raises `OutOfMemory` where the batch
+        is too large for the device, else whatever the device raises;
         never looks at values: whether they are finite is for the caller to check. A row's outputs do not
         depend on its neighbours; on how exactly they do not depend on the bucket, see docs/models.md.
         """

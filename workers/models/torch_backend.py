@@ -16,7 +16,7 @@ from torch import nn
 
 from topics.tensors import Array
 from workers.models.arrays import TORCH_DTYPES
-from workers.models.errors import ModelError, one_line
+from workers.models.errors import ModelError, OutOfMemory, one_line
 from workers.models.factories import build
 from workers.models.forward import forward_for, require_outputs
 from workers.models.model import OnBucket, no_report
@@ -54,7 +54,14 @@ class TorchModel:
 
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         n = len(inputs[self._first_input])
-        return self._bucket_of[n].run(inputs, n)
+        try:
+            return self._bucket_of[n].run(inputs, n)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                torch.cuda.empty_cache()  # what other sizes of batches left reserved
+            raise OutOfMemory(one_line(error)) from error
 
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         use_threads(self._threads)
@@ -63,6 +70,13 @@ class TorchModel:
             for _ in range(WARM_UP_RUNS):
                 bucket.run(zeros, bucket.rows)
             on_bucket(bucket.rows)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has a class for devices; on the CPU its allocator raises a RuntimeError that only its text tells."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def _bucket_of(buckets: Sequence[Bucket]) -> list[Bucket]:

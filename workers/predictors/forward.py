@@ -1,7 +1,8 @@
 """One batch through one model: collate, forward, find the rows at fault. Runs in the predictor's thread.
 
 A batch that raises is halved until the bad rows are alone, so one poisonous state costs its neighbours time, not their
-answers. Not finite inputs and outputs are found on the whole batch at once.
+answers. A batch that the device has no memory for is halved as well, and the batches that follow are to be smaller. Not
+finite inputs and outputs are found on the whole batch at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from topics.observations import Observations, Row
 from topics.tensors import Array
+from workers.models.errors import OutOfMemory
 from workers.models.model import Model
 from workers.models.package import Manifest
 from workers.requests import Fault
@@ -28,6 +30,9 @@ class Forward:
         self._model = model
         self._manifest: Manifest = model.manifest
         self._observations = Observations(model.manifest.inputs)
+        self.largest_batch = model.manifest.buckets[-1]
+        """Rows that the device has memory for. It only falls: who else uses that memory, and until when, is not known;
+        a model that is loaded anew begins with all of it."""
 
     def __call__(self, rows: Sequence[tuple[Row, ...]]) -> tuple[dict[str, Array], dict[int, Fault]]:
         """Outputs by name [n, *shape] and faults by row; the outputs of a row at fault mean nothing."""
@@ -48,6 +53,11 @@ class Forward:
         """Rows start…end through the model; those that make it raise end up in `faults`."""
         try:
             return self._model.predict({name: array[start:end] for name, array in inputs.items()})
+        except OutOfMemory as error:
+            if end - start == 1:
+                faults[start] = Fault("failed", MODEL_ERROR, one_line(error))
+                return self._blank()
+            self.largest_batch = min(self.largest_batch, self.bucket((end - start) // 2))
         except Exception as error:  # whatever a model raises is the fault of one row or of all: the halves tell
             if end - start == 1:
                 faults[start] = Fault("failed", MODEL_ERROR, one_line(error))
@@ -55,6 +65,14 @@ class Forward:
         middle = (start + end) // 2
         halves = [self._halving(inputs, *half, faults) for half in ((start, middle), (middle, end))]
         return {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}
+
+    def probe(self) -> str | None:
+        """Why the model does not take even one row of zeros, which it took when it was warmed up; None if it does."""
+        try:
+            self._model.predict({spec.name: np.zeros((1, *spec.shape), spec.numpy) for spec in self._manifest.inputs})
+        except Exception as error:  # whatever a model raises
+            return one_line(error)
+        return None
 
     def _blank(self) -> dict[str, Array]:
         return {spec.name: np.zeros((1, *spec.shape), spec.numpy) for spec in self._manifest.outputs}

@@ -14,20 +14,23 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 import timeit
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Final
 
 import numpy as np
 
 from topics.errors import FleetError
+from topics.observations import Row
+from topics.tensors import Array
 from workers.clock import now_us
 from workers.metrics import Metrics
 from workers.models.model import Model
 from workers.predictors.forward import MODEL_ERROR, Forward
-from workers.requests import Batch, Predicted
+from workers.requests import Batch, Fault, Predicted
 
 LoadModel = Callable[[], Model]
 OnPredicted = Callable[[Predicted], None]
@@ -43,6 +46,9 @@ processor's caches: a batch of 64 takes 60 µs instead of 100. Polls and acknowl
 
 HANG_FACTOR: Final = 20
 """Times the longest batch seen: a device that others use too may be slow, but not by this much."""
+
+BACK_OFF_S: Final = (0.05, 0.2, 0.8)
+"""Waits before a batch is tried again with a model that takes nothing at all: a device may need a moment."""
 
 _STOP: Final = 0
 _BATCH: Final = 1
@@ -63,6 +69,8 @@ class Predictor:
         quick_rows: int | None = None,
     ) -> None:
         self.name = name
+        self.broken: str | None = None
+        """Why the model takes nothing any more, or did not load; the predictor has then stopped by itself."""
         self._load = load
         self._metrics = metrics
         self._cores = cores
@@ -104,6 +112,16 @@ class Predictor:
         self._forward, self._loop = Forward(model), loop
 
     @property
+    def largest_batch(self) -> int | None:
+        """Rows that the device has memory for, as far as batches have shown; None before the model is loaded."""
+        return self._forward.largest_batch if self._forward else None
+
+    @property
+    def has_served(self) -> bool:
+        """Whether it has brought back a batch."""
+        return self._longest_us > 0
+
+    @property
     def runs_on_loop(self) -> bool:
         """Whether the model runs on the event loop, without a thread."""
         return self._loop is not None
@@ -129,7 +147,9 @@ class Predictor:
         assert self._forward is not None and self._on_predicted is not None, "deliver comes before the first submit"
         end_us = now_us() + TURN_US
         while self._urgent or self._ready:
-            self._on_predicted(self._predict(self._forward, self._next()))
+            if (ran := self._predict(self._forward, self._next())) is None:
+                return
+            self._on_predicted(ran)
             if now_us() >= end_us:
                 break
         self._has_turn = False
@@ -158,7 +178,7 @@ class Predictor:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
             model = self._load()
             model.warm_up()
-            forward = Forward(model)
+            forward = self._forward = Forward(model)
         except Exception as error:  # reported to whoever awaits the start
             found = error if isinstance(error, FleetError) else _translated(self.name, error)
             loop.call_soon_threadsafe(ready.set_exception, found)
@@ -167,19 +187,26 @@ class Predictor:
         try:
             while self._signals.get() == _BATCH:
                 assert self._on_predicted is not None, "deliver comes before the first submit"
-                loop.call_soon_threadsafe(self._on_predicted, self._predict(forward, self._next()))
+                if (ran := self._predict(forward, self._next())) is None:
+                    return
+                loop.call_soon_threadsafe(self._on_predicted, ran)
         except BaseException as error:  # a bug of ours, not of a row: the process cannot go on with this predictor
             assert self._on_broken is not None
             loop.call_soon_threadsafe(self._on_broken, error)
 
-    def _predict(self, forward: Forward, batch: Batch) -> Predicted:
+    def _predict(self, forward: Forward, batch: Batch) -> Predicted | None:
+        """None: the model is broken, and nothing is known of the rows."""
         started_us = self._running_since_us = now_us()
         self._metrics.batch_started(self.name, started_us / 1e6)
-        outputs, faults = forward([request.rows for request in batch.requests])
+        found = self._try(forward, [request.rows for request in batch.requests])
         ended_us = now_us()
         self._running_since_us = 0
-        self._longest_us = max(self._longest_us, ended_us - started_us)
         seconds = (ended_us - started_us) / 1e6
+        if found is None:
+            self._metrics.batch_failed(self.name, seconds)
+            return None
+        self._longest_us = max(self._longest_us, ended_us - started_us)
+        outputs, faults = found
         if any(fault.label == MODEL_ERROR for fault in faults.values()):
             self._metrics.batch_failed(self.name, seconds)
         else:
@@ -187,8 +214,27 @@ class Predictor:
         self._metrics.stage("predict", seconds, len(batch))
         return Predicted(batch, outputs, started_us, ended_us, faults)
 
+    def _try(
+        self, forward: Forward, rows: Sequence[tuple[Row, ...]]
+    ) -> tuple[dict[str, Array], dict[int, Fault]] | None:
+        """A batch of which no row came through says nothing about its rows if zeros do not come through either: the
+        model is tried again, and `broken` in the end."""
+        for wait_s in BACK_OFF_S if self._loop is None else ():
+            outputs, faults = forward(rows)
+            if not _all_raised(faults, len(rows)) or forward.probe() is None:
+                return outputs, faults
+            time.sleep(wait_s)
+        outputs, faults = forward(rows)
+        if _all_raised(faults, len(rows)):
+            self.broken = forward.probe()
+        return None if self.broken else (outputs, faults)
+
     def __repr__(self) -> str:
         return f"<Predictor {self.name} {len(self._urgent)}+{len(self._ready)} waiting>"
+
+
+def _all_raised(faults: Mapping[int, Fault], rows: int) -> bool:
+    return len(faults) == rows and all(fault.label == MODEL_ERROR for fault in faults.values())
 
 
 def _is_quick(model: Model, rows: int) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from topics.tensors import Array, TensorSpec
+from workers.models.errors import OutOfMemory
 from workers.predictors.forward import Forward
 
 INPUT = TensorSpec("observation", "float32", (2,))
@@ -93,3 +94,46 @@ def test_the_reason_is_one_line() -> None:
 def test_a_batch_is_padded_to_the_next_bucket() -> None:
     """What the padding metric counts."""
     assert [Forward(Doubling()).bucket(n) for n in (1, 8, 9, 64)] == [8, 8, 64, 64]
+
+
+class Cramped(Doubling):
+    """A device with memory for `room` rows of a bucket."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.manifest.buckets = (1, 8, 16, 32, 64)
+        self._room = room
+
+    def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        n = len(inputs["observation"])
+        if next(rows for rows in self.manifest.buckets if rows >= n) > self._room:
+            self.passes += 1
+            raise OutOfMemory("CUDA out of memory")
+        return super().predict(inputs)
+
+
+@pytest.mark.parametrize(("room", "largest"), [(64, 64), (40, 32), (8, 8), (1, 1)])
+def test_a_batch_without_memory_is_cut_and_no_row_is_blamed(room: int, largest: int) -> None:
+    """All rows keep their answers, and the predictor knows what it can take from now on."""
+    forward = Forward(Cramped(room))
+    outputs, faults = forward(rows(*range(1, 65)))
+    assert not faults and outputs["action"].tolist() == [2.0 * n for n in range(1, 65)]
+    assert forward.largest_batch == largest
+
+
+def test_without_memory_for_a_single_row_the_model_is_at_fault() -> None:
+    """Zeros do not fit either, which is what tells a broken model from bad rows."""
+    forward = Forward(Cramped(0))
+    _, faults = forward(rows(1, 2))
+    assert [fault.label for fault in faults.values()] == ["model_error"] * 2
+    assert "out of memory" in (forward.probe() or "")
+
+
+@pytest.mark.parametrize("bad", [[0, 63], [10, 11, 40], [1, 2, 3, 4]])
+def test_several_bad_rows_are_found_too(bad: list[int]) -> None:
+    """Each costs at most its own way down the halves."""
+    model = Doubling(raises_on=-1.0)
+    values = [-1.0 if n in bad else 1.0 + n for n in range(64)]
+    _, faults = Forward(model)(rows(*values))
+    assert sorted(faults) == bad
+    assert model.passes <= 1 + len(bad) * 2 * 6

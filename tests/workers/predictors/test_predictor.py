@@ -111,7 +111,7 @@ async def test_a_model_that_does_not_load_is_told_at_start() -> None:
 
 async def test_a_batch_that_raised_is_counted() -> None:
     """Halving answers its good rows, but whoever watches the model must see that it raises."""
-    model = Doubling(raises_on=0.0)
+    model = Doubling(raises_on=7.0)
     model.manifest.inputs = (TensorSpec("observation", "float32", (4,)),)
     model.warm_up = lambda on_bucket=None: None  # type: ignore[method-assign]
     metrics = Metrics(max_batch=8)
@@ -119,10 +119,76 @@ async def test_a_batch_that_raised_is_counted() -> None:
     await predictor.start()
     ran: asyncio.Future[Predicted] = asyncio.get_running_loop().create_future()
     predictor.deliver(ran.set_result, lambda error: pytest.fail(str(error)))
-    predictor.submit(batch("zeros"))
+    predictor.submit(poison())
+    assert predictor.broken is None
     assert list((await asyncio.wait_for(ran, 5)).faults) == [0]
     assert metrics.registry.get_sample_value("fleet_batch_failures_total", {"predictor": "cpu"}) == 1
     assert await predictor.stop(5)
+
+
+async def test_rows_that_all_raise_do_not_break_a_model_that_takes_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of nothing but bad states is answered at once: no back-off, no new model."""
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("waited"))
+    model = small(Doubling(raises_on=7.0))
+    predictor = Predictor("cpu", lambda: model, Metrics(max_batch=8))
+    await predictor.start()
+    ran = first(predictor)
+    predictor.submit(poison(5))
+    assert sorted((await asyncio.wait_for(ran, 5)).faults) == [0, 1, 2, 3, 4]
+    assert predictor.broken is None and predictor.has_served
+    assert await predictor.stop(5)
+
+
+async def test_a_model_that_takes_nothing_is_tried_again_and_then_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are not blamed: the batch does not come back, and the predictor says why."""
+    monkeypatch.setattr("workers.predictors.predictor.BACK_OFF_S", (0.001, 0.001))
+    model = small(Doubling(raises_on=0.0))  # zeros too
+    predictor = Predictor("cuda:0", lambda: model, Metrics(max_batch=8))
+    await predictor.start()
+    predictor.deliver(lambda _: pytest.fail("came back"), lambda error: pytest.fail(str(error)))
+    predictor.submit(batch("innocent"))
+    async with asyncio.timeout(5):
+        while predictor.broken is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert "an illegal instruction" in predictor.broken
+    assert model.passes == 3 * 2, "three tries, each with a probe"
+    assert not predictor.has_served
+    assert await predictor.stop(5)
+
+
+async def test_a_model_that_recovers_in_time_answers_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that needed a moment: nobody hears of it."""
+    model = small(Doubling(raises_on=0.0))
+    monkeypatch.setattr("time.sleep", lambda _: setattr(model, "_raises_on", None))
+    predictor = Predictor("cuda:0", lambda: model, Metrics(max_batch=8))
+    await predictor.start()
+    ran = first(predictor)
+    predictor.submit(batch("innocent"))
+    assert (await asyncio.wait_for(ran, 5)).faults == {}
+    assert predictor.broken is None
+    assert await predictor.stop(5)
+
+
+def small(model: Doubling) -> Doubling:
+    """The model takes what `request` gives."""
+    model.manifest.inputs = (TensorSpec("observation", "float32", (4,)),)
+    model.warm_up = lambda on_bucket=None: None  # type: ignore[method-assign]
+    return model
+
+
+def poison(n: int = 1) -> Batch:
+    """Rows of sevens."""
+    requests = [request(f"a{number}") for number in range(n)]
+    for one in requests:
+        one.rows = (np.full(4, 7, np.float32).tobytes(),)
+    return Batch(0, requests, 0)
+
+
+def first(predictor: Predictor) -> asyncio.Future[Predicted]:
+    """The first batch that comes back."""
+    ran: asyncio.Future[Predicted] = asyncio.get_running_loop().create_future()
+    predictor.deliver(ran.set_result, lambda error: pytest.fail(str(error)))
+    return ran
 
 
 async def test_a_predictor_that_hangs_does_not_hold_up_the_end() -> None:
