@@ -20,7 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
-from topics.kafka import read_commits
+from topics.kafka import ACLS, read_commits
 from topics.names import Lane
 from workers.admit import Record
 from workers.errors import ReceiveFailed
@@ -79,7 +79,7 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
             except ConsumerStoppedError:
                 return
             except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
-                raise ReceiveFailed(f"not allowed to read {self._offsets.topic}: {error!r}") from error
+                raise ReceiveFailed(f"not allowed to read {', '.join(map(str, error.args))}: {ACLS}") from error
             except KafkaError as error:
                 log.warning("poll_failed", lane=self.lane, error=repr(error))
                 await asyncio.sleep(BACK_OFF_S)
