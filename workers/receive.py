@@ -78,8 +78,10 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._poll()
             except ConsumerStoppedError:
                 return
-            except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
+            except TopicAuthorizationFailedError as error:
                 raise ReceiveFailed(f"not allowed to read {', '.join(map(str, error.args))}: {ACLS}") from error
+            except GroupAuthorizationFailedError as error:
+                raise ReceiveFailed(f"not allowed to read as group {', '.join(error.args)}: {ACLS}") from error
             except KafkaError as error:
                 log.warning("poll_failed", lane=self.lane, error=repr(error))
                 await asyncio.sleep(BACK_OFF_S)
