@@ -67,9 +67,7 @@ def _in_turn(cluster: Cluster, leaders: Leaders, sizes: Sizes, each: Callable[[N
         leaders.count(before)
 
 
-async def _through(
-    ours: Rig, workers: list[WorkerProcess], report: Report, disturb: Callable[[], object]
-) -> None:
+async def _through(ours: Rig, workers: list[WorkerProcess], report: Report, disturb: Callable[[], object]) -> None:
     """States are asked all the while and a little longer; all are answered, by the same processes."""
     clock, stop, doubled = asyncio.get_running_loop().time, asyncio.Event(), ours.ledger.doubled
     asked = len(ours.ledger)
