@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, ElectionType
+from confluent_kafka import ElectionType
+from confluent_kafka.admin import AdminClient
 
 from tests.chaos.report import Report
 from tests.chaos.rig import Rig, rig
@@ -103,7 +104,7 @@ class Leaders:
     """Who leads what, seen from outside with another library."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         self.moved = 0
 
     def now(self) -> dict[tuple[str, int], int]:
