@@ -38,6 +38,7 @@ __all__ = [
     "assert_fast_records",
     "client_options",
     "hidden_topics",
+    "is_member",
     "make_admin",
     "make_consumer",
     "make_producer",
@@ -194,6 +195,12 @@ async def read_commits(
         list(partitions)
     )
     return {partition: commit for partition, commit in found.items() if commit.offset >= 0}
+
+
+def is_member(consumer: AIOKafkaConsumer) -> bool:
+    """Whether the consumer is a member of its group, as far as it knows; a fenced one is not until it rejoins."""
+    generation: int = consumer._coordinator.generation
+    return generation >= 0
 
 
 def renew_identity(producer: AIOKafkaProducer) -> None:

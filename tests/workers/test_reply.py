@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
+    TopicAuthorizationFailedError,
+)
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from tests.workers.build import record, request
@@ -32,6 +37,7 @@ class FakeProducer:
         self.sent: list[dict[str, Any]] = []
         self.acknowledges = asyncio.Event()
         self.acknowledges.set()
+        self.refuses: KafkaError | None = None
         self.largest_bytes = 1 << 20
         """Of a batch; a larger one is refused, as a broker does."""
         self._client = SimpleNamespace(cluster=SimpleNamespace(unauthorized_topics=set()))
@@ -41,13 +47,13 @@ class FakeProducer:
         return FakeBatch()
 
     async def send_batch(self, batch: Any, topic: str, *, partition: int) -> asyncio.Task[None]:
-        if batch.size() > self.largest_bytes:
+        if self.refuses or batch.size() > self.largest_bytes:
             return asyncio.ensure_future(self._refuse())
         self.sent += [{**fields, "topic": topic, "partition": partition} for fields in batch.records]
         return asyncio.ensure_future(self._acknowledge())
 
     async def _refuse(self) -> None:
-        raise MessageSizeTooLargeError
+        raise self.refuses or MessageSizeTooLargeError
 
     async def _acknowledge(self) -> None:
         await self.acknowledges.wait()
@@ -285,3 +291,30 @@ async def test_a_letter_that_its_topic_does_not_take_leaves_the_state_out() -> N
     assert (cut["key"], cut["value"], headers["fleet_dead-offset"]) == (b"large", None, b"41")
     assert headers["fleet_dead-message"].startswith(b"boom; left out: the state, as this letter of 2")
     assert [decode_action(sent["value"]).outcome for sent in bench.producer.sent] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OutOfOrderSequenceNumber(), "the broker refused records: OutOfOrderSequenceNumber"),
+        (TopicAuthorizationFailedError("f.actions"), "not allowed to write to f.actions: `fleet topics acls`"),
+    ],
+)
+async def test_other_refusals_end_the_process(error: KafkaError, told: str) -> None:
+    """A new process begins with a new producer, and what is not acknowledged is not finished."""
+    bench = Bench()
+    bench.producer.refuses = error
+    bench.replies.predicted(ran([request()]))
+    with pytest.raises(SendFailed, match=told):
+        await bench.run()
+    assert bench.answered == []
+
+
+async def test_a_topic_that_is_hidden_from_us_is_named() -> None:
+    """Without any right on a topic the producer does not even learn its leaders and waits for ever."""
+    bench = Bench()
+    bench.producer.acknowledges.clear()
+    bench.producer._client.cluster.unauthorized_topics = {"f.actions"}
+    bench.replies.predicted(ran([request()]))
+    with pytest.raises(SendFailed, match=r"not allowed to write to f\.actions: `fleet topics acls`"):
+        await bench.run(0.4)
