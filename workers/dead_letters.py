@@ -83,5 +83,5 @@ class DeadLetters:
 def _without_state(letter: Oversized) -> list[tuple[str, bytes]]:
     ours = {name: value for name, value in letter.headers if name.startswith(PREFIX) and name not in KEPT}
     note = f"; left out: the state, as this letter of {letter.size_bytes} bytes is larger than its topic takes"
-    ours[PREFIX + "message"] += note.encode()
+    ours[PREFIX + "message"] = ours[PREFIX + "message"][: MAX_REASON_BYTES - len(note)] + note.encode()
     return list(ours.items())

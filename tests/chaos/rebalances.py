@@ -157,4 +157,6 @@ async def _check(ours: Rig, workers: list[WorkerProcess], sizes: Sizes, report: 
     await asyncio.sleep(1.0)
     flying = [in_flight(worker) for worker in workers]
     report.check("in flight is back at 0", not any(flying), flying)
+    failed = Counter(event["error"] for worker in workers for event in worker.events("commit_failed"))
+    report.figure("commits that failed", dict(failed) or 0)
     report.figure("states, duplicates", f"{len(ledger)}, {ledger.doubled} ({ledger.doubled / len(ledger):.2%})")
