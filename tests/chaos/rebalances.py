@@ -21,7 +21,7 @@ from topics.kafka import make_consumer, start, stop
 from topics.names import LANES
 
 WORKERS = 2
-RATE = 800
+RATE = 600
 """States a second during the rebalances."""
 BATCH_S = 0.05
 """One batch of the probe: some of every lane run or wait whenever a rebalance comes."""
@@ -159,4 +159,6 @@ async def _check(ours: Rig, workers: list[WorkerProcess], sizes: Sizes, report: 
     report.check("in flight is back at 0", not any(flying), flying)
     failed = Counter(event["error"] for worker in workers for event in worker.events("commit_failed"))
     report.figure("commits that failed", dict(failed) or 0)
+    unknown = sum(len(worker.events("finished_map_unknown")) for worker in workers)
+    report.figure("finished maps that could not be read", unknown)
     report.figure("states, duplicates", f"{len(ledger)}, {ledger.doubled} ({ledger.doubled / len(ledger):.2%})")
