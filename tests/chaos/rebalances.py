@@ -21,7 +21,7 @@ from topics.kafka import make_consumer, start, stop
 from topics.names import LANES
 
 WORKERS = 2
-RATE = 600
+RATE = 700
 """States a second during the rebalances."""
 BATCH_S = 0.05
 """One batch of the probe: some of every lane run or wait whenever a rebalance comes."""
@@ -31,7 +31,7 @@ JOINED_WITHIN_S = 20.0
 SEEN_WITHIN_S = 30.0
 """A rebalance, revoke included, on two busy cores."""
 SILENT_AFTER_S = 60.0
-BUSY = 0.95
+BUSY = 0.9
 """Of all revocations: that found states queued or in flight. The rest came right behind another one."""
 
 
@@ -128,7 +128,7 @@ async def _disturb(ours: Rig, workers: list[Revocations], n: int, chance: random
         await (stranger.join() if number % 2 else stranger.leave())
         for worker in workers:
             await worker.seen()
-        await asyncio.sleep(chance.uniform(0.0, 0.2))
+        await asyncio.sleep(chance.uniform(0.05, 0.25))
     return clock() - began_s
 
 
