@@ -50,6 +50,7 @@ async def answer_without_key(fleet: Fleet) -> Any:
                     return record
 
 
+@pytest.mark.slow
 async def test_a_lowered_limit_costs_no_answer_that_fits(fleet: Fleet, probe: Path) -> None:
     """Full batches of answers are refused and come in parts; only the one that is too large by itself fails."""
     worker = await fleet.worker(probe).ready()
@@ -85,6 +86,7 @@ async def test_a_state_full_of_headers_does_not_end_the_worker(fleet: Fleet, pro
     assert worker.process.poll() is None
 
 
+@pytest.mark.slow
 async def test_a_letter_that_does_not_fit_is_kept_without_its_state(fleet: Fleet, probe: Path) -> None:
     """The bad state is answered all the same, and its letter still says where the state lies."""
     worker = await fleet.worker(probe).ready()
