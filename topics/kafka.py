@@ -214,9 +214,9 @@ def renew_identity(producer: AIOKafkaProducer) -> None:
         manager.__init__(None, manager.transaction_timeout_ms)
 
 
-def hidden_topics(producer: AIOKafkaProducer) -> set[str]:
-    """Topics that the producer uses and on which it has no rights (any more), as of its last look at the cluster."""
-    return set(network_of(producer).cluster.unauthorized_topics)
+def hidden_topics(client: Client) -> set[str]:
+    """Topics that the client uses and on which it has no rights (any more), as of its last look at the cluster."""
+    return set(network_of(client).cluster.unauthorized_topics)
 
 
 def assert_fast_records() -> None:

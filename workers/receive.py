@@ -20,7 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
-from topics.kafka import ACLS, read_commits
+from topics.kafka import ACLS, hidden_topics, read_commits
 from topics.names import Lane
 from workers.admit import Record
 from workers.errors import ReceiveFailed
@@ -98,6 +98,8 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         if polled:
             self._on_polled(self.lane, polled)
             await asyncio.sleep(0)  # a backlog makes getmany return without waiting: let the other lanes have a turn
+        elif self._offsets.topic in hidden_topics(self._consumer):  # without a leader it fetches nothing, in silence
+            raise TopicAuthorizationFailedError(self._offsets.topic)
 
     async def _wait_for_room(self) -> None:
         self._progress.clear()

@@ -30,6 +30,7 @@ class FakeConsumer:
         self.asked: list[tuple[tuple[Any, ...], int | None]] = []
         self.cancelled = 0
         self.commits = {PARTITION: OffsetAndMetadata(5, "")}
+        self._client = SimpleNamespace(cluster=SimpleNamespace(unauthorized_topics=set()))
         self._coordinator = SimpleNamespace(fetch_committed_offsets=self._committed)
 
     async def getmany(self, *partitions: Any, timeout_ms: int, max_records: int | None = None) -> Any:
@@ -138,6 +139,15 @@ async def test_a_right_that_is_missing_ends_the_process(error: KafkaError, told:
     """Asking again would not help; the line names what is missing and the command that lists it."""
     with pytest.raises(ReceiveFailed, match=told):
         await Bench(error).run(lambda: False)
+
+
+async def test_a_topic_that_the_cluster_hides_ends_the_process() -> None:
+    """Whether the next fetch or the next look at the cluster comes first: hidden, it has no leader, and aiokafka would
+    fetch nothing and say nothing."""
+    bench = Bench()
+    bench.consumer._client.cluster.unauthorized_topics = {"f.states.normal"}
+    with pytest.raises(ReceiveFailed, match=r"not allowed to read f\.states\.normal"):
+        await bench.run(lambda: False)
 
 
 async def test_a_lost_assignment_is_lost_also_when_handing_it_over_fails() -> None:
