@@ -34,7 +34,7 @@ check: $(STAMP)  ## format, lint, types, layering
 bench: $(STAMP)  ## a short set of benchmarks, each beside its floor in the same run
 	@$(BIN)/fleet bench run $(ARGS)
 
-chaos: $(STAMP)  ## kills, rebalances, broker faults, a flood: minutes; CHAOS_SEED=n repeats a run, ARGS="storm" picks
+chaos: $(STAMP)  ## kills, rebalances, broker faults, a full disk, a flood: minutes; CHAOS_SEED=n repeats a run, ARGS="storm" picks
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean:  ## remove .venv and what the tools left in this folder (Kafka's cache stays)

@@ -37,10 +37,13 @@ __all__ = [
     "Client",
     "assert_fast_records",
     "client_options",
+    "hidden_topics",
+    "is_member",
     "make_admin",
     "make_consumer",
     "make_producer",
     "quiet_library_logs",
+    "renew_identity",
     "require_topics",
     "start",
     "started",
@@ -192,6 +195,28 @@ async def read_commits(
         list(partitions)
     )
     return {partition: commit for partition, commit in found.items() if commit.offset >= 0}
+
+
+def is_member(consumer: AIOKafkaConsumer) -> bool:
+    """Whether the consumer is a member of its group, as far as it knows; a fenced one is not until it rejoins."""
+    generation: int = consumer._coordinator.generation
+    return generation >= 0
+
+
+def renew_identity(producer: AIOKafkaProducer) -> None:
+    """Let an idempotent producer take a new producer ID before it sends again; nothing of it may be in flight.
+
+    After a batch that the broker refused, aiokafka's sequence numbers are ahead of the broker's, which would refuse
+    all later batches of that partition.
+    """
+    manager = producer._txn_manager
+    if manager is not None and manager.transactional_id is None:
+        manager.__init__(None, manager.transaction_timeout_ms)
+
+
+def hidden_topics(client: Client) -> set[str]:
+    """Topics that the client uses and on which it has no rights (any more), as of its last look at the cluster."""
+    return set(network_of(client).cluster.unauthorized_topics)
 
 
 def assert_fast_records() -> None:

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
+from topics.kafka import is_member
 from topics.names import Lane
 from workers.logs import get_logger
 from workers.metrics import Metrics
@@ -71,6 +72,8 @@ class Commit:
         return True
 
     async def _send(self, finished: dict[int, tuple[int, str]]) -> None:
+        if not is_member(self._consumer):  # Kafka would take it while the group is empty, and put the offset back
+            raise CommitFailedError("fenced: this consumer is no member of its group any more")
         started_s = asyncio.get_running_loop().time()
         await self._consumer.commit(self._positions(finished))
         self._offsets.committed(finished)

@@ -9,12 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from topics.letters import ATTEMPTS, PREFIX, earlier, own
-from topics.outbox import Outbox
+from topics.letters import ATTEMPTS, KEPT, PREFIX, earlier, own
+from topics.outbox import Outbox, Oversized, RecordsTooLarge
 from topics.partitions import Partitioner
+from workers.logs import get_logger
 from workers.requests import Refusal
 
+log = get_logger(__name__)
+
 MAX_REASON_BYTES = 1024
+MAX_KEY_BYTES = 1024
+"""Of a letter whose state is left out, so that it fits whatever the state was."""
 
 
 class DeadLetters:
@@ -38,8 +43,20 @@ class DeadLetters:
                 record = refusal.request.record
                 partition = self._partitioner(record.key or b"")
                 self._outbox.add(self._topic, partition, record.key, record.value, self._headers(refusal))
-        if self._outbox:
+        if not self._outbox:
+            return
+        try:
             await self._outbox.flush(self._within_s)
+        except RecordsTooLarge as error:
+            await self._write_without_states(error.records)
+
+    async def _write_without_states(self, letters: Sequence[Oversized]) -> None:
+        """A letter larger than its topic takes says all it knows but has neither value nor headers of the state."""
+        for letter in letters:
+            log.warning("dead_letter_cut", topic=letter.topic, size_bytes=letter.size_bytes)
+            key = (letter.key or b"")[:MAX_KEY_BYTES]
+            self._outbox.add(self._topic, self._partitioner(key), key, None, _without_state(letter))
+        await self._outbox.flush(self._within_s)
 
     def _headers(self, refusal: Refusal) -> list[tuple[str, bytes]]:
         record = refusal.request.record
@@ -61,3 +78,10 @@ class DeadLetters:
             (ATTEMPTS, b"%d" % (attempts + 1)),
             *kept,
         ]
+
+
+def _without_state(letter: Oversized) -> list[tuple[str, bytes]]:
+    ours = {name: value for name, value in letter.headers if name.startswith(PREFIX) and name not in KEPT}
+    note = f"; left out: the state, as this letter of {letter.size_bytes} bytes is larger than its topic takes"
+    ours[PREFIX + "message"] = ours[PREFIX + "message"][: MAX_REASON_BYTES - len(note)] + note.encode()
+    return list(ours.items())

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 PREFIX: Final = "F1:"
@@ -21,6 +22,13 @@ MAX_CHARACTERS: Final = 2048
 """Half of what Kafka keeps with an offset (`offset.metadata.max.bytes`, 4096), so no commit is refused for its map."""
 MAX_OFFSETS: Final = 1 << 20
 """Offsets that a map may speak of; far more than a lane holds, and a bound on what a damaged map makes us remember."""
+
+
+def runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The runs (first, behind the last) that `offsets` are made of, ascending."""
+    for _, run in groupby(enumerate(sorted(offsets)), key=lambda numbered: numbered[1] - numbered[0]):
+        found = [offset for _, offset in run]
+        yield found[0], found[-1] + 1
 
 
 def encode(committed: int, runs: Iterable[tuple[int, int]]) -> str:

@@ -211,10 +211,10 @@ class Life:
 
     async def _hand_over(self, worker: Worker, lane: Lane) -> None:
         """A rebalance takes the lane's partitions: forget what is queued, finish what runs, commit."""
-        queued = worker.lanes[lane].hand_back()
+        queued, in_flight = worker.lanes[lane].hand_back(), worker.lanes[lane].in_flight
         finished = await worker.settled([lane], self._settings.drain.revoke_timeout_s, queued=False)
         await self._intakes[lane].commit.commit()
-        log.info("revoked", lane=lane, handed_back=queued, finished=finished)
+        log.info("revoked", lane=lane, handed_back=queued, in_flight=in_flight, finished=finished)
 
     async def _drain(self, worker: Worker) -> None:
         """Answer what is held within the bound, hand back the rest, commit."""
@@ -223,10 +223,9 @@ class Life:
         within_s = self._settings.drain.timeout_s * SETTLE_SHARE
         await _first_of(worker.settled(LANES, within_s, queued=True), self._signals.hurry.wait())
         worker.stop_timer()
-        unanswered = worker.lanes.outstanding
         commit_s = self._settings.drain.timeout_s * COMMIT_SHARE
         await asyncio.gather(*(intake.commit.commit(commit_s) for intake in self._intakes.values()))
-        log.info("drained", unanswered=unanswered)
+        log.info("drained", unanswered=worker.lanes.outstanding)  # the loops end in this very turn: no answer follows
 
 
 async def _first_of(*awaited: Awaitable[object]) -> None:

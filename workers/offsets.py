@@ -10,8 +10,9 @@ Invariants, each guarded by a test:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
-from workers.finished import decode, encode
+from workers.finished import decode, encode, runs
 
 
 class PartitionOffsets:
@@ -77,11 +78,13 @@ class PartitionOffsets:
         return not self.revoked and self._next is not None and next(iter(self._unfinished), self._next) != committed
 
     def _finished_map(self) -> str:
-        waiting = list(self._unfinished)
-        if not waiting or self._next is None:
+        if self._next is None:
             return ""
-        gaps = zip(waiting, [*waiting[1:], self._next], strict=True)
-        return encode(waiting[0], ((at + 1, following) for at, following in gaps if following > at + 1))
+        waiting = list(self._unfinished)
+        gaps = zip(waiting, [*waiting[1:], self._next], strict=False)
+        ours = ((at + 1, following) for at, following in gaps if following > at + 1)
+        # What the last owner answered and we have not even received must reach the next one, too.
+        return encode(waiting[0] if waiting else self._next, chain(ours, runs(self._answered_before)))
 
     def position(self, end: int) -> int:
         """The first offset that is not finished; `end` where neither a record nor a commit told us where we are."""

@@ -20,7 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
-from topics.kafka import read_commits
+from topics.kafka import ACLS, hidden_topics, read_commits
 from topics.names import Lane
 from workers.admit import Record
 from workers.errors import ReceiveFailed
@@ -78,8 +78,10 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._poll()
             except ConsumerStoppedError:
                 return
-            except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
-                raise ReceiveFailed(f"not allowed to read {self._offsets.topic}: {error!r}") from error
+            except TopicAuthorizationFailedError as error:
+                raise ReceiveFailed(f"not allowed to read {', '.join(map(str, error.args))}: {ACLS}") from error
+            except GroupAuthorizationFailedError as error:
+                raise ReceiveFailed(f"not allowed to read as group {', '.join(error.args)}: {ACLS}") from error
             except KafkaError as error:
                 log.warning("poll_failed", lane=self.lane, error=repr(error))
                 await asyncio.sleep(BACK_OFF_S)
@@ -96,6 +98,8 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         if polled:
             self._on_polled(self.lane, polled)
             await asyncio.sleep(0)  # a backlog makes getmany return without waiting: let the other lanes have a turn
+        elif self._offsets.topic in hidden_topics(self._consumer):  # without a leader it fetches nothing, in silence
+            raise TopicAuthorizationFailedError(self._offsets.topic)
 
     async def _wait_for_room(self) -> None:
         self._progress.clear()

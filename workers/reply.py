@@ -8,21 +8,24 @@ acknowledged before the reply that tells of it is sent, so neither exists withou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from topics.columns import ActionColumns
-from topics.outbox import Outbox
+from topics.outbox import Outbox, Oversized, RecordsTooLarge
 from topics.records import Action, Origin, Timing
 from topics.tensors import Array
 from topics.wire import encode_action
 from workers.clock import now_us
 from workers.dead_letters import DeadLetters
 from workers.metrics import Metrics
-from workers.requests import Predicted, Refusal, Request
+from workers.requests import Fault, Predicted, Refusal, Request
 
 OnAnswered = Callable[[Sequence[Predicted], Sequence[Refusal]], None]
 MAX_REASON_CHARACTERS: Final = 500
+REPLY_TOO_LARGE: Final = "reply_too_large"
+MAX_ECHO_BYTES: Final = 1024
+"""Of key and headers in an answer that takes the place of one that was too large."""
 
 
 class Replies:
@@ -46,6 +49,14 @@ class Replies:
         self._predicted: list[Predicted] = []
         self._refusals: list[Refusal] = []
         self._wake = asyncio.Event()
+        self._sending = False
+        self.flushes = 0
+        """Acknowledged flushes."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether answers wait to be sent or to be acknowledged."""
+        return self._sending or bool(self._predicted or self._refusals)
 
     def predicted(self, predicted: Predicted) -> None:
         """A batch ran; its rows at fault become refusals."""
@@ -68,14 +79,46 @@ class Replies:
             self._wake.clear()
             predicted, self._predicted = self._predicted, []
             refusals, self._refusals = self._refusals, []
-            started_us = now_us()
+            started_us, self._sending = now_us(), True
             ours = [refusal for refusal in refusals if not refusal.request.offsets.revoked]
             await self._dead_letters.write(ours)
-            self._encode(predicted, ours)
-            await self._outbox.flush(self._within_s)
+            refusals += await self._send(predicted, ours)
             self._on_answered(predicted, refusals)
+            self._sending = False
+            self.flushes += 1
             answered = sum(map(len, (ran.batch for ran in predicted))) + len(ours)
             self._metrics.stage("reply", (now_us() - started_us) / 1e6, answered)
+
+    async def _send(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> list[Refusal]:
+        """Send these answers; gives the requests whose action is too large for its topic, which have failed."""
+        self._encode(predicted, refusals)
+        try:
+            await self._outbox.flush(self._within_s)
+        except RecordsTooLarge as error:
+            sizes = {_identity(record): record.size_bytes for record in error.records}
+            failed = [refusal for ran in predicted for refusal in self._failed(ran, sizes)]
+            await self._dead_letters.write(failed)
+            again = [refusal for refusal in refusals if self._identity(refusal) in sizes] + failed
+            for refusal in again:
+                _shorten(refusal.request)
+            self._encode((), again)
+            await self._outbox.flush(self._within_s)  # a topic that takes not even these ends the process
+            return failed
+        return []
+
+    def _failed(self, ran: Predicted, sizes: Mapping[object, int]) -> Iterator[Refusal]:
+        """The rows of a batch whose actions are too large become faults."""
+        rows = {request: row for row, request in enumerate(ran.batch.requests)}
+        for request, value in self._encoder.actions(ran):
+            place = request.reply_topic
+            if size := sizes.get((place, request.agent, value, tuple(request.headers))):
+                reason = f"the answer is a record of {size} bytes, more than {place} takes"
+                ran.faults[rows[request]] = Fault("failed", REPLY_TOO_LARGE, reason)
+                yield Refusal(request, "failed", reason, dead=REPLY_TOO_LARGE)
+
+    def _identity(self, refusal: Refusal) -> object:
+        request = refusal.request
+        return (request.reply_topic, request.agent, self._encoder.refusal(refusal), tuple(request.headers))
 
     def _encode(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
         add = self._outbox.add
@@ -85,6 +128,16 @@ class Replies:
         for refusal in refusals:
             request, value = refusal.request, self._encoder.refusal(refusal)
             add(request.reply_topic, request.reply_partition, request.agent, value, request.headers)
+
+
+def _identity(record: Oversized) -> object:
+    return (record.topic, record.key, record.value, record.headers)
+
+
+def _shorten(request: Request) -> None:
+    """Where the agent's own key and headers are what is long, the answer names the state's origin instead."""
+    if len(request.agent) + sum(len(name) + len(value) for name, value in request.headers) > MAX_ECHO_BYTES:
+        request.agent, request.headers, request.correlated = b"", [], False
 
 
 class Encoder:

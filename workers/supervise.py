@@ -140,6 +140,8 @@ class Supervisor:
         self._health.stalled(stuck)
 
     def _looks(self) -> Iterator[Look]:
+        replies, reply_bound_s = self._worker.replies, min(LAYER_BOUND_S, self._settings.reply.timeout_s / 2)
+        yield Look("reply", replies.waiting, replies.flushes, reply_bound_s)
         join_bound_s = self._settings.kafka.rebalance_timeout_ms / 1000 + LAYER_BOUND_S
         for lane, intake in self._intakes.items():
             offsets, queue = self._worker.offsets[lane], self._worker.lanes[lane]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
+import tempfile
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trustme
 from aiokafka.admin import NewTopic
 from aiokafka.errors import (
@@ -36,10 +39,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tools.broker import BrokerSecurity, Cluster
-from topics.acls import Acl
+from tests.conftest import BROKER_REQUIRED
+from tools.broker import BrokerFault, BrokerSecurity, Cluster, start_broker
+from topics.acls import ROLES, Acl, acls_of
 from topics.closing import network_of
 from topics.kafka import make_admin, make_consumer, make_producer, started
+from topics.names import FleetNames
 from topics.settings import KafkaSettings
 
 USERS = ("admin", "agent", "worker", "tools", "stranger")
@@ -68,7 +73,21 @@ class Secured:
 
     def grant(self, acls: Sequence[Acl]) -> None:
         """Give these rights, and wait until the broker knows them."""
-        admin = AdminClient(
+        admin, wanted = self._admin(), {_binding(acl) for acl in acls}
+        for created in admin.create_acls(list(wanted)).values():
+            created.result(20)
+        _wait_for(lambda: wanted <= set(admin.describe_acls(_EVERYTHING).result(20)))
+
+    def withdraw(self, acls: Sequence[Acl]) -> None:
+        """Take these rights away, and wait until the broker has forgotten them."""
+        admin, unwanted = self._admin(), {_binding(acl) for acl in acls}
+        filters = [AclBindingFilter(*(getattr(one, name) for name in _FIELDS)) for one in unwanted]
+        for deleted in admin.delete_acls(filters).values():
+            deleted.result(20)
+        _wait_for(lambda: not unwanted & set(admin.describe_acls(_EVERYTHING).result(20)))
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(
             {
                 "bootstrap.servers": self.cluster.bootstrap_servers,
                 "security.protocol": "SASL_SSL",
@@ -78,13 +97,6 @@ class Secured:
                 "ssl.ca.location": str(self.security.ca),
             }
         )
-        wanted = {_binding(acl) for acl in acls}
-        for created in admin.create_acls(list(wanted)).values():
-            created.result(20)
-        give_up = time.monotonic() + 20
-        while not wanted <= set(admin.describe_acls(_EVERYTHING).result(20)):
-            assert time.monotonic() < give_up, "the broker does not show the ACLs"
-            time.sleep(0.05)
 
 
 def make_security(folder: Path) -> BrokerSecurity:
@@ -102,6 +114,31 @@ def make_security(folder: Path) -> BrokerSecurity:
     return BrokerSecurity(keystore, folder / "ca.pem", {user: secrets.token_urlsafe(18) for user in USERS})
 
 
+def _wait_for(done: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < give_up, "the broker does not show the ACLs as they should be"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def secured_broker(names: FleetNames) -> Iterator[Secured]:
+    """A broker with the rights that `fleet topics acls` lists for a fleet and no others; skips where it cannot run."""
+    with tempfile.TemporaryDirectory() as folder:
+        security = make_security(Path(folder))
+        try:
+            cluster = start_broker(security=security)
+        except BrokerFault as fault:
+            if BROKER_REQUIRED:
+                raise
+            pytest.skip(f"no embedded broker on this machine: {fault}")
+        secured = Secured(cluster, security)
+        secured.grant([acl for role in ROLES for acl in acls_of(role, f"User:{role}", names)])
+        yield secured
+        cluster.stop()
+
+
+_FIELDS = ("restype", "name", "resource_pattern_type", "principal", "host", "operation", "permission_type")
 _EVERYTHING = AclBindingFilter(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.brokers import brokers
+from tests.chaos.disk import broker_on_small_disk, can_mount, disk
 from tests.chaos.faults import faults
 from tests.chaos.flood import flood
 from tests.chaos.rebalances import rebalances
@@ -22,6 +24,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 def own(broker: Cluster) -> Iterator[Cluster]:
     """A broker that may be stopped; where the session has none, this skips too."""
     cluster = start_broker()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def three(broker: Cluster) -> Iterator[Cluster]:
+    """Three brokers, replication 3, min ISR 2."""
+    cluster = start_broker(nodes=3)
     yield cluster
     cluster.stop()
 
@@ -56,6 +66,22 @@ async def test_a_broker_that_comes_back_finds_the_worker(
 ) -> None:
     """Paused or restarted; drains end in time also without it, and commit nothing that is unanswered."""
     await faults(own, tmp_path, sizes, report)
+
+
+@pytest.mark.slow
+async def test_brokers_that_die_or_restart_lose_nothing(
+    three: Cluster, tmp_path: Path, sizes: Sizes, report: Report
+) -> None:
+    """One of three is killed, one restarted, leaders move: the same workers go on, in order, and nothing is lost."""
+    await brokers(three, tmp_path, sizes, report)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_mount(), reason="mounts a small file system, which takes root")
+async def test_a_full_disk_loses_nothing(broker: Cluster, tmp_path: Path, sizes: Sizes, report: Report) -> None:
+    """Kafka ends; the worker waits, /livez says why, and all is answered when there is space again."""
+    with broker_on_small_disk(tmp_path / "small-disk") as cluster:
+        await disk(cluster, tmp_path, sizes, report)
 
 
 @pytest.mark.slow

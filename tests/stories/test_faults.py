@@ -98,3 +98,31 @@ async def until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_a_worker_that_was_taken_for_dead_puts_no_offset_back(fleet: Fleet, tmp_path: Path) -> None:
+    """Stopped with states in its hands, while another answered them and more and left: Kafka takes a commit of a
+    fenced member as long as the group is empty, so the worker must not send one."""
+    sessions = {"FLEET_KAFKA__SESSION_TIMEOUT_MS": "2000", "FLEET_KAFKA__HEARTBEAT_INTERVAL_MS": "300"}
+    stopped = await fleet.worker(write_package(tmp_path / "slow", seconds=0.5), **sessions).ready()
+    asked = await fleet.ask(states(16, 60))
+    await asyncio.sleep(1.0)
+    stopped.signal(signal.SIGSTOP)
+    await asyncio.sleep(2.5)  # the group forgets it
+    other = await fleet.worker(write_package(tmp_path / "well"), **sessions).ready()
+    asked |= await fleet.ask(states(16, 20))
+    await fleet.answers(asked, extra_s=1.0)
+    other.signal(signal.SIGTERM)
+    assert await other.ended() == 0
+    before = await fleet.committed()
+    assert before["normal"] == len(asked)
+    stopped.signal(signal.SIGCONT)
+    lowest = before["normal"]
+    for _ in range(20):
+        lowest = min(lowest, (await fleet.committed())["normal"])
+    assert lowest == before["normal"]
+    assert stopped.process.poll() is None
+    more = await fleet.ask(states(16, 5))
+    answers = await fleet.answers(asked | more)
+    assert answers.keys() == (asked | more).keys()

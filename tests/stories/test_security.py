@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ import numpy as np
 import pytest
 import trustme
 
-from tests.conftest import BROKER_REQUIRED
 from tests.stories.fleet import Fleet, observation
 from tests.stories.models import write_package
-from tests.stories.secured import Secured, commit, create, delete, make_security, may, read, write
-from tools.broker import BrokerFault, start_broker
-from topics.acls import ROLES, Role, acls_of
+from tests.stories.secured import Secured, commit, create, delete, may, read, secured_broker, write
+from topics.acls import ROLES, Role
 from topics.client import AgentClient
 from topics.errors import BrokerUnavailable
 from topics.kafka import make_admin, make_consumer, make_producer, require_topics, started
@@ -39,18 +36,8 @@ OTHER_REPLIES = "guarded-other-replies"
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Secured]:
     """The broker, with the rights that `fleet topics acls` lists and no others."""
-    with tempfile.TemporaryDirectory() as folder:
-        security = make_security(Path(folder))
-        try:
-            cluster = start_broker(security=security)
-        except BrokerFault as fault:
-            if BROKER_REQUIRED:
-                raise
-            pytest.skip(f"no embedded broker on this machine: {fault}")
-        secured = Secured(cluster, security)
-        secured.grant([acl for role in ROLES for acl in acls_of(role, f"User:{role}", NAMES)])
+    with secured_broker(NAMES) as secured:
         yield secured
-        cluster.stop()
 
 
 def fleet_command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -219,6 +219,7 @@ async def test_consumers_have_the_options_that_our_promises_need() -> None:
     assert consumer._rebalance_timeout_ms == 30_000
     assert consumer._key_deserializer is None
     assert consumer._value_deserializer is None
+    assert consumer._group_instance_id is None
     await stop(consumer, 1)
 
 

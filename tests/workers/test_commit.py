@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+from aiokafka.errors import CommitFailedError
 from aiokafka.structs import TopicPartition
 
 from workers.commit import Commit
@@ -17,6 +19,7 @@ class SilentBroker:
 
     def __init__(self) -> None:
         self.asked = 0
+        self._coordinator = SimpleNamespace(generation=3)
 
     async def commit(self, _offsets: Any) -> None:
         self.asked += 1
@@ -47,3 +50,30 @@ async def test_a_commit_ends_within_its_bound_although_another_one_hangs() -> No
     assert consumer.asked == 1
     assert offsets.committable()  # nothing is taken for committed
     hanging.cancel()
+
+
+class MovedOn(SilentBroker):
+    """The group has rebalanced without us."""
+
+    async def commit(self, _offsets: Any) -> None:
+        self.asked += 1
+        raise CommitFailedError
+
+
+async def test_a_commit_that_the_group_refuses_is_never_tried_again() -> None:
+    """Somebody else owns the partitions by now: whatever still finishes belongs to an old assignment."""
+    consumer = MovedOn()
+    commit, offsets = _commit(consumer, timeout_s=1.0)
+    assert not await commit.commit()
+    assert not offsets.committable() and offsets.get(0) is None
+    assert await commit.commit() and consumer.asked == 1
+
+
+async def test_nobody_who_is_no_member_commits() -> None:
+    """After a fence aiokafka's generation is -1, and Kafka takes a commit of that from anybody while the group is
+    empty: it would put the offset back behind what others have answered since."""
+    consumer = SilentBroker()
+    consumer._coordinator.generation = -1
+    commit, offsets = _commit(consumer, timeout_s=1.0)
+    assert not await commit.commit()
+    assert consumer.asked == 0 and not offsets.committable()

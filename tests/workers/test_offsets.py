@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +90,27 @@ def test_what_the_last_owner_answered_is_finished_on_arrival() -> None:
     after.received(range(14, 20))
     assert after.skip_answered(range(14, 20)) == {15}
     assert after.incomplete == 6
+
+
+@pytest.mark.parametrize("finished", [(), (10, 13)])
+def test_what_the_last_owner_answered_outlives_an_owner_that_did_not_come_so_far(finished: tuple[int, ...]) -> None:
+    """A long backlog and one rebalance after the other: the map of the first owner still reaches the third."""
+    before = PartitionOffsets("t", 0)
+    before.received(range(10, 20))
+    for offset in (11, 12, 15, 16, 18):
+        before.finished(offset)
+    between = PartitionOffsets("t", 0)
+    between.resume(10, found_map(before))
+    between.received(range(10, 14))
+    between.skip_answered(range(10, 14))
+    for offset in finished:
+        between.finished(offset)
+    after = PartitionOffsets("t", 0)
+    committed = between.committable() or (10, found_map(before))  # None: Kafka holds just that already
+    after.resume(*committed)
+    left = range(committed[0], 20)
+    after.received(left)
+    assert after.skip_answered(left) == {15, 16, 18} | (set() if finished else {11, 12})
 
 
 def test_a_map_that_grew_is_committed_although_the_offset_stands_still() -> None:

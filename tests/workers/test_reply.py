@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
+    TopicAuthorizationFailedError,
+)
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from tests.workers.build import record, request
 from topics.columns import ActionColumns
@@ -19,7 +27,7 @@ from workers.metrics import Metrics
 from workers.reply import Encoder, Replies
 from workers.requests import Batch, Fault, Predicted, Refusal, Request
 
-ACTION = TensorSpec("action", "int64", ())
+CORRELATED = [("kafka_correlationId", b"c")]
 
 
 class FakeProducer:
@@ -29,13 +37,23 @@ class FakeProducer:
         self.sent: list[dict[str, Any]] = []
         self.acknowledges = asyncio.Event()
         self.acknowledges.set()
+        self.refuses: KafkaError | None = None
+        self.largest_bytes = 1 << 20
+        """Of a batch; a larger one is refused, as a broker does."""
+        self._client = SimpleNamespace(cluster=SimpleNamespace(unauthorized_topics=set()))
+        self._txn_manager = None
 
     def create_batch(self) -> Any:
         return FakeBatch()
 
     async def send_batch(self, batch: Any, topic: str, *, partition: int) -> asyncio.Task[None]:
+        if self.refuses or batch.size() > self.largest_bytes:
+            return asyncio.ensure_future(self._refuse())
         self.sent += [{**fields, "topic": topic, "partition": partition} for fields in batch.records]
         return asyncio.ensure_future(self._acknowledge())
+
+    async def _refuse(self) -> None:
+        raise self.refuses or MessageSizeTooLargeError
 
     async def _acknowledge(self) -> None:
         await self.acknowledges.wait()
@@ -44,20 +62,28 @@ class FakeProducer:
 class FakeBatch:
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
+        self._real: Any = BatchBuilder(1 << 20, 0)
 
     def append(self, **fields: Any) -> object:
         assert type(fields["headers"]) is list, "aiokafka takes nothing else"
         if len(self.records) == 3:
             return None
         self.records.append(fields)
+        self._real.append(**fields)
         return object()
+
+    def size(self) -> int:
+        return int(self._real.size())
+
+    def _build(self) -> bytes:
+        return bytes(self._real._build())
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
         self.producer, self.dead = FakeProducer(), FakeProducer()
         self.answered: list[int] = []
-        columns = ActionColumns([ACTION], "m v1", "w")
+        columns = ActionColumns([TensorSpec("action", "int64", shape)], "m v1", "w")
         letters = DeadLetters(Outbox(self.dead), "f.dead", 1, "w", "m v1", 1.0)  # type: ignore[arg-type]
         self.replies = Replies(
             Outbox(self.producer),  # type: ignore[arg-type]
@@ -79,8 +105,9 @@ class Bench:
         running.cancel()
 
 
-def ran(requests: list[Request], faults: dict[int, Fault] | None = None) -> Predicted:
-    outputs = {"action": np.arange(len(requests), dtype=np.int64)}
+def ran(requests: list[Request], faults: dict[int, Fault] | None = None, shape: tuple[int, ...] = ()) -> Predicted:
+    outputs = {"action": np.zeros((len(requests), *shape), np.int64)}
+    outputs["action"].T[...] = np.arange(len(requests))
     return Predicted(Batch(0, requests, 0), outputs, 100, 180, faults or {})
 
 
@@ -196,3 +223,98 @@ async def test_a_second_failure_is_seen_as_such() -> None:
     headers = dict(letter["headers"])
     assert headers["fleet_dead-attempts"] == b"2" and headers["fleet_dead-reason"] == b"model_error"
     assert (headers["fleet_dead-history"], headers["fleet_dead-letter"]) == (b"[]", b"0:17")
+
+
+async def test_an_action_that_its_topic_does_not_take_fails_alone() -> None:
+    """Its neighbours in the refused batch are answered; it becomes a dead letter, and its agent hears of it."""
+    bench = Bench(shape=(64,))
+    bench.producer.largest_bytes = 500
+    requests = [request(f"a{n}", offset=n) for n in range(7)]
+    for neighbour in (*requests[:4], *requests[5:]):
+        neighbour.plain = True  # small integers take a byte each, not eight
+    bench.replies.predicted(ran(requests, shape=(64,)))
+    await bench.run()
+    found = {sent["key"]: decode_action(sent["value"]) for sent in bench.producer.sent}
+    assert {key: action.outcome for key, action in found.items()} == {
+        b"a%d" % n: "failed" if n == 4 else "action" for n in range(7)
+    }
+    assert len(bench.producer.sent) == 7 and "more than f.actions takes" in found[b"a4"].reason
+    (letter,) = bench.dead.sent
+    assert letter["key"] == b"a4" and dict(letter["headers"])["fleet_dead-reason"] == b"reply_too_large"
+    assert bench.answered == [6, 1]
+    assert [sent["headers"] for sent in bench.producer.sent if sent["key"] == b"a4"] == [CORRELATED]
+
+
+@pytest.mark.parametrize("outcome", ["action", "rejected"])
+async def test_a_huge_correlation_id_does_not_come_back(outcome: str) -> None:
+    """What an agent made its answer too large with is left out; the answer names the state's origin instead."""
+    bench = Bench()
+    bench.producer.largest_bytes = 600
+    huge = request("huge", offset=77)
+    huge.headers = [("kafka_correlationId", b"c" * 2000)]
+    if outcome == "action":
+        bench.replies.predicted(ran([request(), huge]))
+    else:
+        bench.replies.predicted(ran([request()]))
+        bench.replies.refused([Refusal(huge, "rejected", "bad", dead="wrong_input")])
+    await bench.run()
+    good, bad = bench.producer.sent
+    action = decode_action(bad["value"])
+    assert good["key"] == b"a" and (bad["key"], bad["headers"]) == (b"", [])
+    assert action.outcome == ("failed" if outcome == "action" else "rejected")
+    assert action.origin is not None and action.origin.offset == 77
+    assert len(bench.dead.sent) == 1 and bench.answered == [1, 1]
+
+
+async def test_a_topic_that_takes_not_even_a_short_answer_ends_the_process() -> None:
+    """One line says which topic and what to raise; nothing counts as answered."""
+    bench = Bench()
+    bench.producer.largest_bytes = 100
+    bench.replies.predicted(ran([request()]))
+    with pytest.raises(SendFailed, match=r"larger than topic f\.actions takes: raise its max\.message\.bytes"):
+        await bench.run()
+    assert bench.answered == []
+
+
+async def test_a_letter_that_its_topic_does_not_take_leaves_the_state_out() -> None:
+    """It still says what failed, why and where it lies; its neighbours are whole and the agents are answered."""
+    bench = Bench()
+    bench.dead.largest_bytes = 900
+    large = request("large", offset=41)
+    large.record = record(41, "large", value=b"v" * 2000)
+    both = [Refusal(one, "failed", "boom", dead="model_error") for one in (request(), large)]
+    bench.replies.refused(both)
+    await bench.run()
+    whole, cut = bench.dead.sent
+    assert whole["value"] == both[0].request.record.value
+    headers = dict(cut["headers"])
+    assert (cut["key"], cut["value"], headers["fleet_dead-offset"]) == (b"large", None, b"41")
+    assert headers["fleet_dead-message"].startswith(b"boom; left out: the state, as this letter of 2")
+    assert [decode_action(sent["value"]).outcome for sent in bench.producer.sent] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OutOfOrderSequenceNumber(), "the broker refused records: OutOfOrderSequenceNumber"),
+        (TopicAuthorizationFailedError("f.actions"), "not allowed to write to f.actions: `fleet topics acls`"),
+    ],
+)
+async def test_other_refusals_end_the_process(error: KafkaError, told: str) -> None:
+    """A new process begins with a new producer, and what is not acknowledged is not finished."""
+    bench = Bench()
+    bench.producer.refuses = error
+    bench.replies.predicted(ran([request()]))
+    with pytest.raises(SendFailed, match=told):
+        await bench.run()
+    assert bench.answered == []
+
+
+async def test_a_topic_that_is_hidden_from_us_is_named() -> None:
+    """Without any right on a topic the producer does not even learn its leaders and waits for ever."""
+    bench = Bench()
+    bench.producer.acknowledges.clear()
+    bench.producer._client.cluster.unauthorized_topics = {"f.actions"}
+    bench.replies.predicted(ran([request()]))
+    with pytest.raises(SendFailed, match=r"not allowed to write to f\.actions: `fleet topics acls`"):
+        await bench.run(0.4)

@@ -22,7 +22,10 @@ class Bench:
         self.health = Health()
         self.offsets = {lane: LaneOffsets(f"f.states.{lane}") for lane in LANES}
         self.lanes = Lanes({"high": 8, "normal": 8, "low": 8})
-        worker: Any = SimpleNamespace(offsets=self.offsets, lanes=self.lanes, available=1, predicted=None)
+        self.replies = SimpleNamespace(waiting=False, flushes=0)
+        worker: Any = SimpleNamespace(
+            offsets=self.offsets, lanes=self.lanes, available=1, predicted=None, replies=self.replies
+        )
         self.joined = dict.fromkeys(LANES, True)
         intakes: Any = {
             lane: SimpleNamespace(
@@ -92,3 +95,14 @@ def test_commits_that_do_not_come_through_are_told() -> None:
     owned.finished(0)
     bench.stuck(0)
     assert bench.stuck(LAYER_BOUND_S + 1) == ["commit low"]
+
+
+def test_answers_that_are_not_acknowledged_are_told_before_the_worker_gives_up() -> None:
+    """`/livez` names the layer while the worker still waits for `reply.timeout_s`, and forgets it when it moves."""
+    bench = Bench()
+    bench.replies.waiting = True
+    bench.stuck(0)
+    assert bench.stuck(14) == []
+    assert bench.stuck(16) == ["reply"]
+    bench.replies.flushes = 1
+    assert bench.stuck(17) == []

@@ -163,7 +163,7 @@ class Cluster:
             node.kill()
         if self._throw_away:
             shutil.rmtree(self.folder, ignore_errors=True)
-        else:
+        elif self.folder.exists():  # it may have been cleared away or unmounted since
             self.save()
         return all(clean)
 

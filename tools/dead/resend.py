@@ -59,6 +59,8 @@ class Resender:
         if lane_of(letter, self._names) is None:
             found = letter.failure.topic or "nothing"
             return Unsendable(letter, f"it names {found} as its origin, no lane of fleet {self._names.fleet}")
+        if letter.value is None:  # left out where the letter was too large for its topic, or never there
+            return Unsendable(letter, f"it has no state: {letter.message[-200:]}")
         for with_history in (True, False):
             headers = headers_again(letter, self._run, with_history=with_history)
             again = Resend(letter, letter.failure.topic, self._partition(letter), headers)

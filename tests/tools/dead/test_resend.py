@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +40,12 @@ def test_a_letter_of_no_lane_stays() -> None:
     for topic in ("g.states.normal", "f.actions", ""):
         stays = resender().resend(letter(topic=topic))
         assert isinstance(stays, Unsendable) and (topic or "nothing") in stays.why
+
+
+def test_a_letter_without_its_state_stays() -> None:
+    """It was too large for the dead-letter topic; there is nothing that a worker could answer."""
+    stays = resender().resend(replace(letter(), value=None, message="boom; left out: the state"))
+    assert isinstance(stays, Unsendable) and stays.why == "it has no state: boom; left out: the state"
 
 
 def test_a_letter_near_the_limit_goes_without_its_history_and_one_above_it_stays() -> None:
