@@ -12,7 +12,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -23,6 +23,7 @@ from aiokafka.errors import (
     KafkaError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
+    for_code,
 )
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.record import _crecords, default_records
@@ -35,6 +36,7 @@ from topics.settings import KafkaSettings
 
 __all__ = [
     "Client",
+    "Member",
     "assert_fast_records",
     "client_options",
     "hidden_topics",
@@ -42,6 +44,8 @@ __all__ = [
     "make_admin",
     "make_consumer",
     "make_producer",
+    "member_id",
+    "members_named",
     "quiet_library_logs",
     "renew_identity",
     "require_topics",
@@ -195,6 +199,34 @@ async def read_commits(
         list(partitions)
     )
     return {partition: commit for partition, commit in found.items() if commit.offset >= 0}
+
+
+class Member(NamedTuple):
+    """One member of a consumer group."""
+
+    member_id: str
+    host: str
+
+
+async def members_named(kafka: KafkaSettings, group_id: str, client_id: str) -> list[Member]:
+    """The members of a group that `make_consumer` gave this `client_id`, ours among them.
+
+    Raises:
+        KafkaError: the coordinator refuses to tell.
+        BrokerUnavailable: nobody answers.
+    """
+    async with started(make_admin(kafka, client_id=client_id), kafka) as admin:
+        ((described,),) = [response.groups for response in await admin.describe_consumer_groups([group_id])]
+        error_code, members = described[0], described[5]
+        if error_code:
+            raise for_code(error_code)(f"describing group {group_id}")
+        return [Member(found[0], found[2].lstrip("/")) for found in members if found[1] == client_id + MEMBER_END]
+
+
+def member_id(consumer: AIOKafkaConsumer) -> str:
+    """The consumer's own ID in its group; "" while it has none."""
+    found: str = consumer._coordinator.member_id
+    return found
 
 
 def is_member(consumer: AIOKafkaConsumer) -> bool:

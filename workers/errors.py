@@ -15,5 +15,11 @@ class PredictorsHang(FleetError):
     exit_code = 5
 
 
+class TwinRunning(FleetError):
+    """Another worker of this name serves the fleet already."""
+
+    exit_code = 6
+
+
 class ReceiveFailed(FleetError):
     """Kafka refuses to give us records, and asking again would not help."""

@@ -18,7 +18,17 @@ from typing import Literal, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from topics.kafka import assert_fast_records, make_consumer, make_producer, require_topics, start, stop
+from topics.kafka import (
+    Member,
+    assert_fast_records,
+    make_consumer,
+    make_producer,
+    member_id,
+    members_named,
+    require_topics,
+    start,
+    stop,
+)
 from topics.names import LANES, Lane
 from workers.admit import ReplyTopics
 from workers.assembly import (
@@ -38,6 +48,7 @@ from workers.models.package import Manifest, read_manifest
 from workers.predictors.predictor import Predictor
 from workers.settings import Settings
 from workers.supervise import Supervisor
+from workers.twins import wait_for_predecessor, yield_to_equal
 from workers.worker import Worker
 
 C = TypeVar("C", AIOKafkaConsumer, AIOKafkaProducer)
@@ -140,9 +151,14 @@ class Life:
         )
         worker = make_worker(settings, self._manifest, self._predictors, reply_topics, self._metrics)
         worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, len(dead_partitions)))
+        session_s = settings.kafka.session_timeout_ms / 1000
+        await wait_for_predecessor(settings.worker, self._namesakes, session_s, self._signals.stop)
         for lane in LANES:
             await self._add_intake(worker, lane)
         await self._serve(worker)
+
+    async def _namesakes(self) -> list[Member]:
+        return await members_named(self._settings.kafka, self._settings.names.group("high"), self._settings.worker)
 
     async def _started(self, client: C) -> C:
         await start(client, self._settings.kafka)
@@ -205,6 +221,8 @@ class Life:
         """Ready when every lane has its partitions; a signal ends the wait."""
         joins = asyncio.gather(*(intake.receive.joined.wait() for intake in self._intakes.values()))
         await _first_of(joins, self._signals.stop.wait())
+        own_id = member_id(self._intakes["high"].consumer)
+        await yield_to_equal(self._settings.worker, self._namesakes, own_id, self._signals.stop)
         if not self._signals.stop.is_set():
             self._health.enter("ready")
             log.info("ready", worker=self._settings.worker, model=str(self._manifest))

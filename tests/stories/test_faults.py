@@ -126,3 +126,23 @@ async def test_a_worker_that_was_taken_for_dead_puts_no_offset_back(fleet: Fleet
     more = await fleet.ask(states(16, 5))
     answers = await fleet.answers(asked | more)
     assert answers.keys() == (asked | more).keys()
+
+
+@pytest.mark.slow
+async def test_of_two_workers_of_one_name_the_younger_leaves(fleet: Fleet, tmp_path: Path) -> None:
+    """One line and an exit code of its own; the older serves on. A killed one's name is free again when its session
+    has ended."""
+    sessions = {"FLEET_KAFKA__SESSION_TIMEOUT_MS": "2000", "FLEET_KAFKA__HEARTBEAT_INTERVAL_MS": "300"}
+    model = write_package(tmp_path / "well")
+    elder = await fleet.worker(model, FLEET_WORKER="pod-0", **sessions).ready()
+    younger = fleet.worker(model, FLEET_WORKER="pod-0", **sessions)
+    assert await younger.ended() == 6
+    assert "error: a worker named pod-0 serves this fleet already" in younger.log.read_text()
+    answers = await fleet.answers(asked := await fleet.ask(states(8, 2)))
+    assert answers.keys() == asked.keys()
+    assert len(elder.events("assigned")) == 3, "it never noticed"
+    elder.kill()
+    again = await fleet.worker(model, FLEET_WORKER="pod-0", **sessions).ready()
+    assert again.process.poll() is None
+    asked |= await fleet.ask(states(8, 2))
+    assert (await fleet.answers(asked)).keys() == asked.keys()
