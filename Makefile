@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench chaos clean
+.PHONY: help setup demo test test-all check bench chaos fuzz clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 16
@@ -37,6 +37,10 @@ bench: $(STAMP)  ## a short set of benchmarks, each beside its floor in the same
 chaos: $(STAMP)  ## kills, rebalances, broker faults, a full disk, a flood: minutes; CHAOS_SEED=n repeats a run, ARGS="storm" picks
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
+fuzz: $(STAMP)  ## hostile bytes, led by coverage, for 5 minutes; ARGS="--minutes 60 manifest" picks
+	@$(BIN)/python -c "import atheris" 2>/dev/null || { command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python -e '.[fuzz]' || $(BIN)/python -m pip install --quiet -e '.[fuzz]'; }
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
 clean:  ## remove .venv and what the tools left in this folder (Kafka's cache stays)
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -141,8 +141,9 @@ def _file(config: Path | None) -> Layer:
         raise SettingsError(f"settings file {path}{asked_by} does not exist") from None
     except OSError as err:
         raise SettingsError(f"settings file {path}{asked_by} cannot be read: {err.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise SettingsError(f"settings file {path}{asked_by} is not valid TOML: {err}") from None
+    except (ValueError, RecursionError) as err:  # not TOML, not UTF-8, a number or a nesting without end
+        why = " ".join(str(err).split())[:200]
+        raise SettingsError(f"settings file {path}{asked_by} is not valid TOML: {why}") from None
     return values, {found: str(path) for found, _ in _leaves(values, ())}
 
 

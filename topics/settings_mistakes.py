@@ -104,7 +104,8 @@ def _contradiction(where: KeyPath, cause: Contradiction, sources: Mapping[KeyPat
 
 def _dotted(where: KeyPath) -> str:
     """As one would write it: priority.rules[0].lane."""
-    return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in where).removeprefix(".")
+    names = (part if len(part) <= MAX_FOUND_CHARACTERS else part[: MAX_FOUND_CHARACTERS - 1] + "…" for part in where)
+    return "".join(f"[{name}]" if name.isdecimal() else f".{name}" for name in names).removeprefix(".")
 
 
 def _expected(mistake: Mapping[str, Any]) -> str:

@@ -123,7 +123,8 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
             self._metrics.rebalanced(self.lane, "revoked")
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """A new epoch begins."""
+        """A new epoch begins, with empty books and an empty lane."""
+        self._queue.hand_back()  # after a commit that the group refused, nobody announced that the last one had ended
         self._metrics.rebalanced(self.lane, "assigned")
         partitions = list(assigned)
         self._offsets.assign(partition.partition for partition in partitions)

@@ -11,7 +11,7 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.workers.build import record
+from tests.workers.build import record, request
 from topics.names import Lane
 from workers.errors import ReceiveFailed
 from workers.lanes import LaneQueue
@@ -187,3 +187,14 @@ async def test_records_wait_until_the_last_owners_map_is_read() -> None:
     async with asyncio.timeout(5.0):
         await running
     assert bench.consumer.asked
+
+
+async def test_a_new_epoch_finds_an_empty_lane() -> None:
+    """A commit that the group refused ends an epoch without a word: its requests must not run in the next one."""
+    bench = Bench()
+    await bench.receive.on_partitions_assigned([PARTITION])
+    bench.queue.put([request("stale")])
+    bench.offsets.revoke()  # as the commit step does
+    await bench.receive.on_partitions_revoked([PARTITION])
+    await bench.receive.on_partitions_assigned([PARTITION])
+    assert len(bench.queue) == 0 and bench.offsets.get(0) is not None

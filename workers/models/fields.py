@@ -118,5 +118,5 @@ def parse_object(raw: bytes, where: str) -> Fields:
         return Fields(json.loads(raw.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant), where)
     except json.JSONDecodeError as error:
         raise ModelError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number or a nesting without end
         raise ModelError(f"{where} is not readable JSON in UTF-8: {one_line(error)}") from error
