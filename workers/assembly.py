@@ -23,6 +23,7 @@ from workers.metrics import Metrics
 from workers.models.load import load_model
 from workers.models.model import Model
 from workers.models.package import Manifest
+from workers.models.simulated import SIMULATED, Device, load_simulated
 from workers.offsets import LaneOffsets
 from workers.predictors.predictor import LoadModel, Predictor
 from workers.receive import OnRevoked, Receive
@@ -63,6 +64,9 @@ def make_predictor(settings: Settings, number: int, metrics: Metrics) -> Predict
 
 def _loader(settings: Settings, ours: PredictorSettings) -> LoadModel:
     path, factories = settings.model.path, settings.model.factories
+    if ours.device == SIMULATED:
+        device = Device(**ours.simulated.model_dump())
+        return lambda: load_simulated(path, device)
     return lambda: load_model(path, device=ours.device, factories=factories, threads=ours.threads)
 
 

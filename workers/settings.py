@@ -76,11 +76,24 @@ class HangSettings(Section):
     """A worker without a serving predictor for this long exits (code 5), so that its supervisor starts it anew."""
 
 
+class SimulatedSettings(Section):
+    """A device that does not exist: how long a batch takes there. It runs no model."""
+
+    batch_us: Annotated[float, Field(ge=0)] = 2000.0
+    row_us: Annotated[float, Field(ge=0)] = 20.0
+    """For each row of the bucket that the batch is padded to."""
+    jitter: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """A batch takes up to this share more or less."""
+    seed: int = 0
+    outputs: Literal["zeros", "echo"] = "zeros"
+    """`echo`: the first numbers of the first input."""
+
+
 class PredictorSettings(Section):
     """One model instance."""
 
     device: str = "cpu"
-    """`cpu`, `cuda` or `cuda:N`."""
+    """`cpu`, `cuda`, `cuda:N` or `simulated`."""
     cores: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Cores its thread is bound to; empty: any."""
     threads: Count = 1
@@ -89,6 +102,8 @@ class PredictorSettings(Section):
     """Give it a thread even if it is quick enough to run on the event loop (a built-in model, alone on a CPU)."""
     reserved_for: Literal["high"] | None = None
     """`high`: runs nothing unless a high request waits."""
+    simulated: SimulatedSettings = SimulatedSettings()
+    """How fast the device `simulated` is."""
 
 
 class ReplySettings(Section):
