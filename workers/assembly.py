@@ -28,8 +28,9 @@ from workers.offsets import LaneOffsets
 from workers.predictors.predictor import LoadModel, Predictor
 from workers.receive import OnRevoked, Receive
 from workers.reply import Encoder, Replies
-from workers.schedule import Limits, Schedule, Slot
+from workers.schedule import Schedule
 from workers.settings import PredictorSettings, Settings
+from workers.slots import Limits, Slot
 from workers.worker import Worker
 
 REPLY_OVERHEAD_BYTES = 4096

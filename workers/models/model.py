@@ -36,4 +36,5 @@ class Model(Protocol):
 
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         """Bind the calling thread (`threads`) and run every bucket a few times, smallest first;
-        `on_bucket(rows, took_us)` after each, with the time of its last run. Call it once, from the thread that will call `predict`."""
+        `on_bucket(rows, took_us)` after each, with the time of its last run. Call it once, from the thread that
+        will call `predict`."""

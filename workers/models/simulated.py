@@ -1,8 +1,8 @@
 """A model on a device that does not exist: a batch takes a set time and no CPU.
 
-With it scheduling, scaling and utilisation can be measured on a laptop as if it had accelerators. Takes any model package
-and reads its manifest only: no weights, no torch. A batch of n rows is padded to its bucket, as on a real device, and
-takes `batch_us + row_us · bucket`, more or less `jitter`. The thread sleeps meanwhile, as it would for a GPU.
+With it scheduling, scaling and utilisation can be measured on a laptop as if it had accelerators. Takes any model
+package and reads its manifest only: no weights, no torch. A batch of n rows is padded to its bucket, as on a real
+device, and takes `batch_us + row_us · bucket`, more or less `jitter`. The thread sleeps meanwhile, as for a GPU.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SIMULATED: Final = "simulated"
 """The device's name in the settings."""
 
 MOST_OVERSLEPT_S: Final = 0.001
-"""What a late wake-up may shorten the next batch by. Linux wakes a sleeper 50–100 µs late; without this a device of 1 ms
-would be a tenth too slow. More than this is a busy machine, and that must show."""
+"""What a late wake-up may shorten the next batch by. Linux wakes a sleeper 50–100 µs late; without this a device of
+1 ms would be a tenth too slow. More than this is a busy machine, and that must show."""
 
 
 @dataclass(frozen=True, slots=True)
