@@ -97,8 +97,13 @@ def make_worker(
         max_wait_us=round(settings.batch.max_wait_ms * 1000),
         low_max_age_us=settings.lanes.low.max_age_ms * 1000,
         buckets=manifest.buckets,
+        fast_pass_wait_us=round(settings.batch.fast_pass_wait_ms * 1000),
     )
-    schedule = Schedule(lanes, [Slot(reserved_for=ours.reserved_for) for ours in settings.predictors], limits)
+    slots = [
+        Slot(reserved_for=ours.reserved_for, standby=ours.standby, warm_us=predictor.warm_us)
+        for ours, predictor in zip(settings.predictors, predictors, strict=True)
+    ]
+    schedule = Schedule(lanes, slots, limits)
     wire_limits = WireLimits(max_bytes=settings.topics.max_record_bytes)
     admission = Admission(manifest.inputs, reply_topics, wire_limits)
     _watch(lanes, offsets, metrics)

@@ -94,12 +94,12 @@ class Dispatch:
 
     def _worked_off_us(self, slot: Slot, queue: LaneQueue, now_us: int) -> int:
         """When the quicker predictors would have brought back all of `queue`, each according to its speed."""
-        waiting, most, urgent = len(queue), self._limits.max_batch, queue.lane == "high"
+        waiting, urgent = len(queue), queue.lane == "high"
         first_us, speed, busy_rows = NEVER, 0.0, 0.0
         for other in self._quicker(slot, queue):
             wait_us = other.free_us(now_us, urgent=urgent) - now_us
-            first_us = min(first_us, wait_us + other.costs.batch_us(min(waiting, most)))
-            rows_per_us = most / max(other.costs.full_us, 1)
+            first_us = min(first_us, wait_us + other.costs.batch_us(min(waiting, other.max_batch)))
+            rows_per_us = other.max_batch / max(other.costs.batch_us(other.max_batch), 1)
             speed += rows_per_us
             busy_rows += rows_per_us * wait_us
         if first_us == NEVER:

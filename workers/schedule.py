@@ -14,7 +14,7 @@ How long a batch takes is learned (`costs`); which predictor gets it, and how la
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from topics.names import LANES, Lane
 from workers.dispatch import Dispatch
@@ -85,10 +85,11 @@ class Schedule:
         self._dispatch.refresh()
         return running.requests if running else [], [request for batch in waiting for request in batch.requests]
 
-    def restore(self, number: int) -> None:
-        """Predictor `number` serves again, with all its memory."""
-        self._slots[number].available = True
-        self.limit(number, self._limits.max_batch)
+    def restore(self, number: int, warm_us: Mapping[int, int]) -> None:
+        """Predictor `number` serves again, with all its memory, and as fast as its warm-up was."""
+        slot = self._slots[number]
+        slot.available, slot.warm_us = True, warm_us
+        slot.join(number, self._limits)
         self._dispatch.refresh()
 
     def limit(self, number: int, max_batch: int) -> None:

@@ -64,6 +64,9 @@ class BatchSettings(Section):
     max_batch: Annotated[int, Field(ge=1, le=65_536)] = 64
     max_wait_ms: Annotated[float, Field(ge=0)] = 20.0
     """A request waits at most this long for its batch to fill, from its arrival, while all predictors run."""
+    fast_pass_wait_ms: Annotated[float, Field(gt=0)] = 10.0
+    """Batches without high requests are cut to take no longer, so that high waits no longer; but not where a predictor
+    is reserved for high, nor where that would make a row more than twice as dear."""
 
 
 class HangSettings(Section):
@@ -102,6 +105,8 @@ class PredictorSettings(Section):
     """Give it a thread even if it is quick enough to run on the event loop (a built-in model, alone on a CPU)."""
     reserved_for: Literal["high"] | None = None
     """`high`: runs nothing unless a high request waits."""
+    standby: bool = False
+    """Loaded and warm, and idle until a predictor that is no standby fails; until that one is back."""
     simulated: SimulatedSettings = SimulatedSettings()
     """How fast the device `simulated` is."""
 
@@ -169,8 +174,13 @@ class Settings(FleetSettings):
 
     @model_validator(mode="after")
     def _bounds_fit(self) -> Settings:
-        if all(predictor.reserved_for for predictor in self.predictors):
-            text = "predictors are all reserved_for=high, so normal and low would never run: leave one unreserved"
+        if all(predictor.reserved_for or predictor.standby for predictor in self.predictors):
+            text = (
+                "predictors are all reserved_for=high or standby, so normal and low would never run: leave one as it is"
+            )
+            raise Contradiction(text, "predictors")
+        if any(predictor.reserved_for and predictor.standby for predictor in self.predictors):
+            text = "a predictor is reserved_for=high and standby=true: a standby takes any lane's work, choose one"
             raise Contradiction(text, "predictors")
         revoke_ms, rebalance_ms = self.drain.revoke_timeout_s * 1000, self.kafka.rebalance_timeout_ms
         if revoke_ms >= rebalance_ms:

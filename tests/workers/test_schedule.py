@@ -253,7 +253,7 @@ def test_everything_put_in_runs_exactly_once_and_in_its_agents_order(
     """Under any interleaving of arrivals, batches that end, what we hear of them, time, and predictors that hang."""
     bench = Bench(predictors, reserved=reserved)
     bench.slots[-1].standby = standby
-    bench.schedule.restore(0)
+    bench.schedule.restore(0, {})
     inboxes = [Inbox() for _ in range(predictors)]
     ran: list[tuple[str, int]] = []
     put = 0
@@ -280,7 +280,7 @@ def test_everything_put_in_runs_exactly_once_and_in_its_agents_order(
             bench.lanes[found.lane].put_back(found)
         inboxes[number] = Inbox()
         hand_out()
-        bench.schedule.restore(number)
+        bench.schedule.restore(number, {})
 
     for kind, n in steps:
         if kind == "go on":
@@ -335,7 +335,7 @@ def test_a_fenced_predictor_gives_back_what_it_held_and_gets_nothing_more() -> N
             assert batch.predictor == 1
             ran += batch.requests
     assert len(ran) == 31 == len({id(found) for found in ran})
-    bench.schedule.restore(0)
+    bench.schedule.restore(0, {})
     bench.put("normal", 1)
     batch = bench.batch()
     assert batch is not None and batch.predictor == 0
@@ -419,6 +419,6 @@ def test_a_predictor_without_memory_gets_smaller_batches_until_it_is_replaced(mo
         while batch := bench.batch():
             sizes.append(len(batch))
     assert sum(sizes) == 60 and max(sizes) <= most
-    bench.schedule.restore(0)
+    bench.schedule.restore(0, {})
     bench.put("normal", 20)
     assert len(bench.batch() or ()) > most

@@ -187,7 +187,7 @@ def test_a_standby_idles_while_the_hot_one_serves_and_when_it_is_back() -> None:
     simulation.fence(0)
     simulation.until(400_000)
     assert (while_away := standby.batches) > 0
-    simulation.schedule.restore(0)
+    simulation.schedule.restore(0, {})
     simulation.pump()
     served = hot.batches
     simulation.until(600_000)
