@@ -422,3 +422,82 @@ def test_a_predictor_without_memory_gets_smaller_batches_until_it_is_replaced(mo
     bench.schedule.restore(0, {})
     bench.put("normal", 20)
     assert len(bench.batch() or ()) > most
+
+
+def warm(alpha_us: int, beta_us: int) -> dict[int, int]:
+    return {rows: alpha_us + beta_us * rows for rows in (1, 4, 8)}
+
+
+def test_what_nobody_can_answer_in_time_is_expired_at_once() -> None:
+    """Before its deadline: behind the batch that runs even a batch of one would be too late."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(10_000, 0))
+    bench.put("normal", 1)
+    assert bench.next() == ["normal"]
+    bench.put("normal", 1, deadline_us=19_000)
+    bench.put("normal", 1, deadline_us=21_000)
+    assert bench.next() is None
+    assert [found.deadline_us for found in bench.schedule.expired()] == [19_000]
+
+
+def test_after_a_quiet_second_costs_are_not_believed() -> None:
+    """One bad spell must not make an idle predictor refuse for ever what it could do by now."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(100_000, 0))
+    bench.put("normal", 1)
+    first = bench.batch()
+    assert first is not None
+    bench.now = 100_000
+    bench.schedule.finished(first, 0, bench.now)
+    bench.put("normal", 1, deadline_us=bench.now + 50_000)
+    assert bench.next() is None and len(bench.schedule.expired()) == 1
+    bench.now += 1_000_000
+    bench.put("normal", 1, deadline_us=bench.now + 50_000)
+    assert bench.next() == ["normal"]
+
+
+def test_a_batch_is_cut_for_its_tightest_deadline() -> None:
+    """Four rows are back in time, eight would not be."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(0, 1000))
+    bench.put("normal", 1, deadline_us=5500)
+    bench.put("normal", 9)
+    assert bench.next() == ["normal"] * 4
+
+
+def test_a_batch_of_high_takes_along_all_that_its_device_does_not_notice() -> None:
+    """Eight rows take as long as two there."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(10_000, 1))
+    bench.put("normal", 20)
+    bench.put("high", 2)
+    assert bench.next() == ["high"] * 2 + ["normal"] * 6
+
+
+def test_a_ready_batch_is_overtaken_once() -> None:
+    """The second urgent batch waits until it runs, or high could starve all others."""
+    bench = Bench()
+    bench.put("normal", 16)
+    running, ready = bench.batch(), bench.batch()
+    bench.put("high", 1)
+    urgent = bench.batch()
+    assert running and ready and urgent
+    bench.schedule.finished(running)
+    bench.put("high", 1)
+    assert bench.next() is None, "the urgent one runs, the ready one is next"
+    bench.schedule.finished(urgent)
+    assert bench.slots[0].running is ready
+    assert bench.next() == ["high"]
+
+
+def test_a_batch_of_high_behind_a_running_one_takes_no_agent_along_that_runs_there() -> None:
+    """The predictor may not have begun that batch yet, and would begin the urgent one first."""
+    bench = Bench()
+    bench.put("normal", 1, agent="a")
+    assert bench.next() == ["normal"]
+    bench.put("normal", 1, agent="a")
+    bench.put("normal", 1, agent="b")
+    bench.put("high", 2)
+    batch = bench.batch()
+    assert batch is not None and batch.urgent
+    assert [found.agent for found in batch.requests if found.lane == "normal"] == [b"b"]

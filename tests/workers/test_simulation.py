@@ -52,8 +52,7 @@ def test_with_a_predictor_of_its_own_high_does_not_feel_low() -> None:
 def test_a_high_state_waits_for_one_batch_and_that_is_cut() -> None:
     """The worst wait is `fast_pass_wait` and its own batch, jitter and the event loop besides."""
     simulation = Simulation([Device(alpha_us=100, beta_us=100)], fast_pass_wait_us=2000)
-    simulation.open_loop("normal", 0.5 * simulation.devices[0].capacity, SECOND)
-    simulation.open_loop("low", simulation.devices[0].capacity, SECOND)
+    simulation.open_loop("low", 1.2 * simulation.devices[0].capacity, SECOND)
     simulation.open_loop("high", 50, SECOND)
     simulation.until(SECOND)
     assert simulation.quantile("high", 1) < 1.05 * (1.7 + 0.9) + 3 * 0.15, "16 rows take 1.7 ms, 64 would take 6.5"
