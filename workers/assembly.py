@@ -23,12 +23,14 @@ from workers.metrics import Metrics
 from workers.models.load import load_model
 from workers.models.model import Model
 from workers.models.package import Manifest
+from workers.models.simulated import SIMULATED, Device, load_simulated
 from workers.offsets import LaneOffsets
 from workers.predictors.predictor import LoadModel, Predictor
 from workers.receive import OnRevoked, Receive
 from workers.reply import Encoder, Replies
-from workers.schedule import Limits, Schedule, Slot
+from workers.schedule import Schedule
 from workers.settings import PredictorSettings, Settings
+from workers.slots import Limits, Slot
 from workers.worker import Worker
 
 REPLY_OVERHEAD_BYTES = 4096
@@ -63,6 +65,9 @@ def make_predictor(settings: Settings, number: int, metrics: Metrics) -> Predict
 
 def _loader(settings: Settings, ours: PredictorSettings) -> LoadModel:
     path, factories = settings.model.path, settings.model.factories
+    if ours.device == SIMULATED:
+        device = Device(**ours.simulated.model_dump())
+        return lambda: load_simulated(path, device)
     return lambda: load_model(path, device=ours.device, factories=factories, threads=ours.threads)
 
 
@@ -92,8 +97,13 @@ def make_worker(
         max_wait_us=round(settings.batch.max_wait_ms * 1000),
         low_max_age_us=settings.lanes.low.max_age_ms * 1000,
         buckets=manifest.buckets,
+        fast_pass_wait_us=round(settings.batch.fast_pass_wait_ms * 1000),
     )
-    schedule = Schedule(lanes, [Slot(reserved_for=ours.reserved_for) for ours in settings.predictors], limits)
+    slots = [
+        Slot(reserved_for=ours.reserved_for, standby=ours.standby, warm_us=predictor.warm_us)
+        for ours, predictor in zip(settings.predictors, predictors, strict=True)
+    ]
+    schedule = Schedule(lanes, slots, limits)
     wire_limits = WireLimits(max_bytes=settings.topics.max_record_bytes)
     admission = Admission(manifest.inputs, reply_topics, wire_limits)
     _watch(lanes, offsets, metrics)

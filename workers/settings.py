@@ -64,6 +64,9 @@ class BatchSettings(Section):
     max_batch: Annotated[int, Field(ge=1, le=65_536)] = 64
     max_wait_ms: Annotated[float, Field(ge=0)] = 20.0
     """A request waits at most this long for its batch to fill, from its arrival, while all predictors run."""
+    fast_pass_wait_ms: Annotated[float, Field(gt=0)] = 10.0
+    """Batches without high requests are cut to take no longer, so that high waits no longer; but not where a predictor
+    is reserved for high, nor where that would make a row more than twice as dear."""
 
 
 class HangSettings(Section):
@@ -76,11 +79,24 @@ class HangSettings(Section):
     """A worker without a serving predictor for this long exits (code 5), so that its supervisor starts it anew."""
 
 
+class SimulatedSettings(Section):
+    """A device that does not exist: how long a batch takes there. It runs no model."""
+
+    batch_us: Annotated[float, Field(ge=0)] = 2000.0
+    row_us: Annotated[float, Field(ge=0)] = 20.0
+    """For each row of the bucket that the batch is padded to."""
+    jitter: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """A batch takes up to this share more or less."""
+    seed: int = 0
+    outputs: Literal["zeros", "echo"] = "zeros"
+    """`echo`: the first numbers of the first input."""
+
+
 class PredictorSettings(Section):
     """One model instance."""
 
     device: str = "cpu"
-    """`cpu`, `cuda` or `cuda:N`."""
+    """`cpu`, `cuda`, `cuda:N` or `simulated`."""
     cores: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Cores its thread is bound to; empty: any."""
     threads: Count = 1
@@ -89,6 +105,10 @@ class PredictorSettings(Section):
     """Give it a thread even if it is quick enough to run on the event loop (a built-in model, alone on a CPU)."""
     reserved_for: Literal["high"] | None = None
     """`high`: runs nothing unless a high request waits."""
+    standby: bool = False
+    """Loaded and warm, and idle until a predictor that is no standby fails; until that one is back."""
+    simulated: SimulatedSettings = SimulatedSettings()
+    """How fast the device `simulated` is."""
 
 
 class ReplySettings(Section):
@@ -154,8 +174,13 @@ class Settings(FleetSettings):
 
     @model_validator(mode="after")
     def _bounds_fit(self) -> Settings:
-        if all(predictor.reserved_for for predictor in self.predictors):
-            text = "predictors are all reserved_for=high, so normal and low would never run: leave one unreserved"
+        if all(predictor.reserved_for or predictor.standby for predictor in self.predictors):
+            text = (
+                "predictors are all reserved_for=high or standby, so normal and low would never run: leave one as it is"
+            )
+            raise Contradiction(text, "predictors")
+        if any(predictor.reserved_for and predictor.standby for predictor in self.predictors):
+            text = "a predictor is reserved_for=high and standby=true: a standby takes any lane's work, choose one"
             raise Contradiction(text, "predictors")
         revoke_ms, rebalance_ms = self.drain.revoke_timeout_s * 1000, self.kafka.rebalance_timeout_ms
         if revoke_ms >= rebalance_ms:

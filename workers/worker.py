@@ -109,7 +109,8 @@ class Worker:
         """Step 5 ended for one batch: its predictor is free for the next, its answers leave."""
         if not self._schedule.holds(ran.batch):  # its predictor was fenced meanwhile, and its requests ran elsewhere
             return
-        self._schedule.finished(ran.batch, ran.started_us, ran.ended_us)
+        learn = not ran.faults  # rows at fault cost passes of their own
+        self._schedule.finished(ran.batch, ran.started_us, ran.ended_us, learn=learn)
         self.pump()
         self.replies.predicted(ran)
 
@@ -129,7 +130,7 @@ class Worker:
     def restore(self, number: int, predictor: Predictor) -> None:
         """`predictor` takes the place of one that hangs."""
         self._predictors[number] = predictor
-        self._schedule.restore(number)
+        self._schedule.restore(number, predictor.warm_us)
         self.pump()
 
     def limit(self, number: int, max_batch: int) -> None:

@@ -7,7 +7,8 @@ import random
 from tests.workers.build import request
 from workers.lanes import Lanes
 from workers.requests import NEVER, Batch
-from workers.schedule import Limits, Schedule, Slot
+from workers.schedule import Schedule
+from workers.slots import Limits, Slot
 
 BATCH_US, MAX_BATCH, TICK_US = 100_000, 64, 5_000
 PER_TICK = 10  # 2,000 states a second where 640 fit

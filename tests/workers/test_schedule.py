@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from tests.workers.build import request
 from topics.names import LANES, Lane
 from workers.lanes import Lanes
 from workers.requests import NEVER, Batch
-from workers.schedule import Limits, Schedule, Slot
+from workers.schedule import Schedule
+from workers.slots import Limits, Slot
 
 DEPTHS: dict[Lane, int] = {"high": 1000, "normal": 1000, "low": 1000}
 
@@ -39,6 +42,12 @@ class Bench:
 
     def batch(self) -> Batch | None:
         return self.schedule.next(self.now)
+
+    def waits_only_for_order(self) -> bool:
+        """Whether every request that waits has an earlier one of its agent and lane on a predictor."""
+        held = [batch for slot in self.slots for batch in (slot.running, slot.urgent, slot.ready) if batch]
+        busy = {(found.lane, found.agent) for batch in held for found in batch.requests}
+        return all((lane.lane, found.agent) in busy for lane in self.lanes for found in lane._queue)
 
 
 def test_an_idle_predictor_takes_what_there_is_at_once() -> None:
@@ -212,39 +221,78 @@ def test_nothing_to_do_means_no_wake_up() -> None:
     assert Bench().schedule.wake_us(0) == NEVER
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["high", "normal", "low", "finish", "wait"]), st.integers(1, 12)),
-        max_size=60,
-    )
-)
-@pytest.mark.parametrize("predictors", [1, 2])
+class Inbox:
+    """A predictor as the schedule meets it: it goes on to its next batch before we hear of the last."""
+
+    def __init__(self) -> None:
+        self.urgent: deque[Batch] = deque()
+        self.ready: deque[Batch] = deque()
+        self.runs: Batch | None = None
+        self.reports: deque[Batch] = deque()
+
+    def submit(self, batch: Batch) -> None:
+        (self.urgent if batch.urgent else self.ready).append(batch)
+
+    def go_on(self) -> None:
+        """What runs ends, the next begins."""
+        if self.runs is not None:
+            self.reports.append(self.runs)
+        queue = self.urgent or self.ready
+        self.runs = queue.popleft() if queue else None
+
+
+STEP = st.tuples(st.sampled_from(["high", "normal", "low", "go on", "report", "wait", "fence"]), st.integers(1, 12))
+KINDS = [(1, None, False), (2, None, False), (2, "high", False), (2, None, True), (3, None, True)]
+
+
+@given(st.lists(STEP, max_size=60))
+@pytest.mark.parametrize(("predictors", "reserved", "standby"), KINDS)
 def test_everything_put_in_runs_exactly_once_and_in_its_agents_order(
-    predictors: int, steps: list[tuple[str, int]]
+    predictors: int, reserved: Lane | None, standby: bool, steps: list[tuple[str, int]]
 ) -> None:
-    """Under any interleaving of arrivals, completions and time."""
-    bench = Bench(predictors)
-    held: list[Batch] = []
+    """Under any interleaving of arrivals, batches that end, what we hear of them, time, and predictors that hang."""
+    bench = Bench(predictors, reserved=reserved)
+    bench.slots[-1].standby = standby
+    bench.schedule.restore(0, {})
+    inboxes = [Inbox() for _ in range(predictors)]
     ran: list[tuple[str, int]] = []
     put = 0
 
     def hand_out() -> None:
         while batch := bench.batch():
             assert len(batch) <= 8 and bench.slots[batch.predictor].batches <= 3
-            held.append(batch)
+            inboxes[batch.predictor].submit(batch)
+            if inboxes[batch.predictor].runs is None:
+                inboxes[batch.predictor].go_on()
+        for slot in bench.slots:
+            may = slot.available and not slot.reserved_for and not (slot.standby and bench.slots[0].available)
+            assert slot.running or not may or bench.waits_only_for_order(), "idle although something waits"
 
-    def finish(batch: Batch) -> None:
+    def report(number: int) -> None:
+        inbox = inboxes[number]
+        batch = inbox.reports.popleft()
         ran.extend((found.lane + found.agent.decode(), found.seq or 0) for found in batch.requests)
-        bench.schedule.finished(batch)
+        bench.schedule.finished(batch, bench.now - 1000, bench.now)
+
+    def fence(number: int) -> None:
+        running, waiting = bench.schedule.fence(number)
+        for found in [*running, *waiting]:
+            bench.lanes[found.lane].put_back(found)
+        inboxes[number] = Inbox()
+        hand_out()
+        bench.schedule.restore(number, {})
 
     for kind, n in steps:
-        if kind == "finish":
-            for slot in bench.slots:
-                for batch in (slot.running, slot.ready, slot.urgent)[: n % 4]:
-                    if batch is not None:
-                        finish(batch)
+        if kind == "go on":
+            inboxes[n % predictors].go_on()
+        elif kind == "report":
+            if inboxes[n % predictors].reports:
+                report(n % predictors)
         elif kind == "wait":
             bench.now += n * 100_000
+        elif kind == "fence":
+            if not inboxes[0].reports:
+                fence(0)
         else:
             lane: Lane = kind  # type: ignore[assignment]
             bench.lanes[lane].put(
@@ -253,9 +301,10 @@ def test_everything_put_in_runs_exactly_once_and_in_its_agents_order(
             put += n
         hand_out()
     for _ in range(500):
-        for slot in bench.slots:
-            if slot.running is not None:
-                finish(slot.running)
+        for number, inbox in enumerate(inboxes):
+            inbox.go_on()
+            while inbox.reports:
+                report(number)
         bench.now += 100_000
         hand_out()
     assert sorted(seq for _, seq in ran) == list(range(put))
@@ -286,7 +335,7 @@ def test_a_fenced_predictor_gives_back_what_it_held_and_gets_nothing_more() -> N
             assert batch.predictor == 1
             ran += batch.requests
     assert len(ran) == 31 == len({id(found) for found in ran})
-    bench.schedule.restore(0)
+    bench.schedule.restore(0, {})
     bench.put("normal", 1)
     batch = bench.batch()
     assert batch is not None and batch.predictor == 0
@@ -370,6 +419,85 @@ def test_a_predictor_without_memory_gets_smaller_batches_until_it_is_replaced(mo
         while batch := bench.batch():
             sizes.append(len(batch))
     assert sum(sizes) == 60 and max(sizes) <= most
-    bench.schedule.restore(0)
+    bench.schedule.restore(0, {})
     bench.put("normal", 20)
     assert len(bench.batch() or ()) > most
+
+
+def warm(alpha_us: int, beta_us: int) -> dict[int, int]:
+    return {rows: alpha_us + beta_us * rows for rows in (1, 4, 8)}
+
+
+def test_what_nobody_can_answer_in_time_is_expired_at_once() -> None:
+    """Before its deadline: behind the batch that runs even a batch of one would be too late."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(10_000, 0))
+    bench.put("normal", 1)
+    assert bench.next() == ["normal"]
+    bench.put("normal", 1, deadline_us=19_000)
+    bench.put("normal", 1, deadline_us=21_000)
+    assert bench.next() is None
+    assert [found.deadline_us for found in bench.schedule.expired()] == [19_000]
+
+
+def test_after_a_quiet_second_costs_are_not_believed() -> None:
+    """One bad spell must not make an idle predictor refuse for ever what it could do by now."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(100_000, 0))
+    bench.put("normal", 1)
+    first = bench.batch()
+    assert first is not None
+    bench.now = 100_000
+    bench.schedule.finished(first, 0, bench.now)
+    bench.put("normal", 1, deadline_us=bench.now + 50_000)
+    assert bench.next() is None and len(bench.schedule.expired()) == 1
+    bench.now += 1_000_000
+    bench.put("normal", 1, deadline_us=bench.now + 50_000)
+    assert bench.next() == ["normal"]
+
+
+def test_a_batch_is_cut_for_its_tightest_deadline() -> None:
+    """Four rows are back in time, eight would not be."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(0, 1000))
+    bench.put("normal", 1, deadline_us=5500)
+    bench.put("normal", 9)
+    assert bench.next() == ["normal"] * 4
+
+
+def test_a_batch_of_high_takes_along_all_that_its_device_does_not_notice() -> None:
+    """Eight rows take as long as two there."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(10_000, 1))
+    bench.put("normal", 20)
+    bench.put("high", 2)
+    assert bench.next() == ["high"] * 2 + ["normal"] * 6
+
+
+def test_a_ready_batch_is_overtaken_once() -> None:
+    """The second urgent batch waits until it runs, or high could starve all others."""
+    bench = Bench()
+    bench.put("normal", 16)
+    running, ready = bench.batch(), bench.batch()
+    bench.put("high", 1)
+    urgent = bench.batch()
+    assert running and ready and urgent
+    bench.schedule.finished(running)
+    bench.put("high", 1)
+    assert bench.next() is None, "the urgent one runs, the ready one is next"
+    bench.schedule.finished(urgent)
+    assert bench.slots[0].running is ready
+    assert bench.next() == ["high"]
+
+
+def test_a_batch_of_high_behind_a_running_one_takes_no_agent_along_that_runs_there() -> None:
+    """The predictor may not have begun that batch yet, and would begin the urgent one first."""
+    bench = Bench()
+    bench.put("normal", 1, agent="a")
+    assert bench.next() == ["normal"]
+    bench.put("normal", 1, agent="a")
+    bench.put("normal", 1, agent="b")
+    bench.put("high", 2)
+    batch = bench.batch()
+    assert batch is not None and batch.urgent
+    assert [found.agent for found in batch.requests if found.lane == "normal"] == [b"b"]

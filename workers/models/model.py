@@ -11,11 +11,11 @@ from typing import Protocol
 from topics.tensors import Array
 from workers.models.package import Manifest
 
-OnBucket = Callable[[int], None]
+OnBucket = Callable[[int, int], None]
 
 
-def no_report(rows: int) -> None:
-    """Nobody wants to hear about the bucket of `rows` rows."""
+def no_report(rows: int, took_us: int) -> None:
+    """Nobody wants to hear that the bucket of `rows` rows took so many µs."""
 
 
 class Model(Protocol):
@@ -36,4 +36,5 @@ class Model(Protocol):
 
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         """Bind the calling thread (`threads`) and run every bucket a few times, smallest first;
-        `on_bucket(rows)` after each. Call it once, from the thread that will call `predict`."""
+        `on_bucket(rows, took_us)` after each, with the time of its last run. Call it once, from the thread that
+        will call `predict`."""

@@ -7,6 +7,7 @@ looks at values.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -68,8 +69,9 @@ class TorchModel:
         for bucket in self._buckets:
             zeros = {spec.name: np.zeros((bucket.rows, *spec.shape), spec.numpy) for spec in self.manifest.inputs}
             for _ in range(WARM_UP_RUNS):
+                begun_s = time.perf_counter()
                 bucket.run(zeros, bucket.rows)
-            on_bucket(bucket.rows)
+            on_bucket(bucket.rows, round((time.perf_counter() - begun_s) * 1e6))
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -85,6 +85,8 @@ class Predictor:
         self._thread: threading.Thread | None = None
         self._running_since_us = 0
         self._longest_us = 0
+        self.warm_us: dict[int, int] = {}
+        """What a batch of so many rows took when the model was warmed up, µs."""
         self._has_turn = False
         """On the event loop: a turn is due or running, and takes what is submitted."""
 
@@ -108,7 +110,7 @@ class Predictor:
     def _move_to_loop(self, loop: asyncio.AbstractEventLoop, model: Model) -> None:
         """The thread that loaded the model ends; this one, the event loop's, warms it up for itself and runs it."""
         self._signals.put(_STOP)
-        model.warm_up()
+        model.warm_up(self.warm_us.__setitem__)
         self._forward, self._loop = Forward(model), loop
 
     @property
@@ -177,7 +179,7 @@ class Predictor:
             if self._cores:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
             model = self._load()
-            model.warm_up()
+            model.warm_up(self.warm_us.__setitem__)
             forward = self._forward = Forward(model)
         except Exception as error:  # reported to whoever awaits the start
             found = error if isinstance(error, FleetError) else _translated(self.name, error)

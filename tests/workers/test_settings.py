@@ -1,0 +1,21 @@
+"""A worker's settings: what cannot work is refused at start."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from workers.settings import PredictorSettings, Settings
+
+
+@pytest.mark.parametrize(
+    ("predictors", "said"),
+    [
+        ([{"reserved_for": "high"}, {"standby": True}], "normal and low would never run"),
+        ([{}, {"reserved_for": "high", "standby": True}], "reserved_for=high and standby=true"),
+    ],
+)
+def test_predictors_that_would_leave_a_lane_alone_are_refused(predictors: list[dict[str, object]], said: str) -> None:
+    """A reserved one runs high only, a standby nothing while others serve."""
+    with pytest.raises(ValidationError, match=said):
+        Settings(predictors=tuple(PredictorSettings(**fields) for fields in predictors))  # type: ignore[arg-type]
