@@ -56,3 +56,10 @@ def test_a_claim_of_100_mib_allocates_nothing_like_it(claim: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["manifest", "settings_file"])
+@pytest.mark.parametrize("key", ["k" * 5_000, "\\n" * 2_000])
+def test_a_name_without_end_is_one_short_line(name: str, key: str) -> None:
+    """Found by `make fuzz`: names stood in the line as long as they were."""
+    TARGETS[name]((f'{{"{key}": 1}}' if name == "manifest" else f'"{key}" = 1').encode())

@@ -31,12 +31,13 @@ class Hanging(SimulatedModel):
 
     served = 0
     hung = threading.Event()
+    released = threading.Event()
 
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         self.served += len(inputs["observation"]) < 256  # six in the warm-up
         if self.served > 9:
             self.hung.set()
-            threading.Event().wait(30)
+            self.released.wait(30)
         return super().predict(inputs)
 
 
@@ -89,4 +90,6 @@ async def test_a_standby_answers_what_the_hung_predictor_held_and_all_that_follo
     worker.fence(0, 2, hangs=True)
     await asyncio.wait_for(replies.done.wait(), 10)
     assert set(replies.answers.values()) == {1}
-    assert await predictors[1].stop(5)
+    Hanging.released.set()
+    for predictor in predictors:
+        assert await predictor.stop(5)

@@ -65,6 +65,7 @@ class Fields:
         return dict(self._left)
 
     def path(self, key: str) -> str:
+        key = key if len(key) <= 60 else f"{key[:59]}…"
         return f"{self._where}: {key}" if ":" not in self._where else f"{self._where}.{key}"
 
     def wrong(self, key: str, found: Any, expected: str) -> ModelError:
@@ -76,7 +77,7 @@ class Fields:
         for key in self._left:
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(self._known)}"
-            raise ModelError(f'{self._where}: unknown key "{key}"; {hint}')
+            raise ModelError(f"{self._where}: unknown key {shown(key)}; {hint}")
 
     def _take(self, key: str, kind: type, default: Any) -> Any:
         self._known.append(key)
@@ -108,7 +109,7 @@ def parse_object(raw: bytes, where: str) -> Fields:
         keys = [key for key, _ in pairs]
         twice = {key for key in keys if keys.count(key) > 1}
         if twice:
-            raise ModelError(f'{where}: key "{min(twice)}" is given twice; keep one')
+            raise ModelError(f"{where}: key {shown(min(twice))} is given twice; keep one")
         return dict(pairs)
 
     def no_constant(name: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from topics.tensors import DTYPES, MAX_RANK, TensorSpec
 from workers.models.errors import ModelError
-from workers.models.fields import Fields, parse_object
+from workers.models.fields import Fields, parse_object, shown
 from workers.models.files import MANIFEST, MAX_MANIFEST_BYTES, digest, is_plain_name, read_file
 
 FORMAT: Final = 1
@@ -200,4 +200,4 @@ def _require_listed(fields: Fields, manifest: Manifest) -> None:
     used = [manifest.backend.weights] + ([manifest.golden.file] if manifest.golden else [])
     for name in used:
         if name not in manifest.files:
-            raise fields.wrong("files", sorted(manifest.files), f'the sha256 of "{name}" as well (`fleet model pack`)')
+            raise fields.wrong("files", sorted(manifest.files), f"the sha256 of {shown(name)} as well (`fleet model pack`)")

@@ -15,7 +15,7 @@ def test_a_package_in_order_answers(package: SmallPackage) -> None:
     """Load, warm up, predict."""
     model = load_model(package.path)
     seen: list[int] = []
-    model.warm_up(seen.append)
+    model.warm_up(lambda rows, _took_us: seen.append(rows))
     assert seen == [2, 8]
     given = model.predict({"observation": np.ones((3, 4), np.float32)})
     assert given["action"].shape == (3,) and given["action"].dtype == np.int64
