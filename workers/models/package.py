@@ -200,4 +200,5 @@ def _require_listed(fields: Fields, manifest: Manifest) -> None:
     used = [manifest.backend.weights] + ([manifest.golden.file] if manifest.golden else [])
     for name in used:
         if name not in manifest.files:
-            raise fields.wrong("files", sorted(manifest.files), f"the sha256 of {shown(name)} as well (`fleet model pack`)")
+            missing = f"the sha256 of {shown(name)} as well (`fleet model pack`)"
+            raise fields.wrong("files", sorted(manifest.files), missing)
