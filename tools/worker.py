@@ -26,6 +26,10 @@ def command(
     http_port: Annotated[int | None, typer.Option(help="Port of /livez, /readyz, /metrics; 0: any free one.")] = None,
     log_format: Annotated[str | None, typer.Option(help="auto, text or json.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what it would choose here and why, without Kafka, and exit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --explain: JSON for programs.")] = False,
 ) -> None:
     """Serve decisions until SIGTERM, then drain and exit 0.
 
@@ -41,6 +45,11 @@ def command(
         "log": {"format": log_format, "level": log_level},
     }
     settings = load_settings(Settings, config=config, overrides=overrides)
+    if explain:
+        from tools.explain import explain as explain_worker
+
+        explain_worker(settings, as_json=as_json)
+        return
     configure(settings.log.format, settings.log.level, fields={"worker": settings.worker, "fleet": settings.name})
     run(settings)
 

@@ -22,12 +22,13 @@ from workers.lanes import LaneQueue, Lanes
 from workers.metrics import Metrics
 from workers.models.load import load_model
 from workers.models.model import Model
-from workers.models.package import Manifest
+from workers.models.package import Manifest, read_manifest
 from workers.models.simulated import SIMULATED, Device, load_simulated
 from workers.offsets import LaneOffsets
 from workers.predictors.predictor import LoadModel, Predictor
 from workers.receive import OnRevoked, Receive
 from workers.reply import Encoder, Replies
+from workers.resources import Share, read_cpus, share
 from workers.schedule import Schedule
 from workers.settings import PredictorSettings, Settings
 from workers.slots import Limits, Slot
@@ -56,19 +57,26 @@ def make_predictors(settings: Settings, metrics: Metrics) -> list[Predictor]:
 
 def make_predictor(settings: Settings, number: int, metrics: Metrics) -> Predictor:
     """Predictor `number` of the settings; not started."""
-    ours = settings.predictors[number]
+    ours, part = settings.predictors[number], shares(settings)[number]
     name = ours.device if len(settings.predictors) == 1 else f"{ours.device}#{number}"
     alone_on_cpu = ours.device == "cpu" and not ours.cores and len(settings.predictors) == 1
     quick_rows = settings.batch.max_batch if alone_on_cpu and not ours.own_thread else None
-    return Predictor(name, _loader(settings, ours), metrics, ours.cores, quick_rows)
+    return Predictor(name, _loader(settings, ours, part.threads), metrics, part.cores, quick_rows)
 
 
-def _loader(settings: Settings, ours: PredictorSettings) -> LoadModel:
+def shares(settings: Settings) -> list[Share]:
+    """Cores and threads of every predictor. `SettingsError` where they cannot be had."""
+    path = settings.model.path
+    weights = path / read_manifest(path).backend.weights
+    return share(settings.predictors, weights.stat().st_size if weights.is_file() else 0, read_cpus())
+
+
+def _loader(settings: Settings, ours: PredictorSettings, threads: int) -> LoadModel:
     path, factories = settings.model.path, settings.model.factories
     if ours.device == SIMULATED:
         device = Device(**ours.simulated.model_dump())
         return lambda: load_simulated(path, device)
-    return lambda: load_model(path, device=ours.device, factories=factories, threads=ours.threads)
+    return lambda: load_model(path, device=ours.device, factories=factories, threads=threads)
 
 
 def check_fits(settings: Settings, manifest: Manifest) -> None:
@@ -82,6 +90,17 @@ def check_fits(settings: Settings, manifest: Manifest) -> None:
         raise SettingsError(f"{found} must be at least {reply}, the size of an answer of {manifest}")
 
 
+def make_limits(settings: Settings, manifest: Manifest) -> Limits:
+    """The bounds of a batch."""
+    return Limits(
+        max_batch=settings.batch.max_batch,
+        max_wait_us=round(settings.batch.max_wait_ms * 1000),
+        low_max_age_us=settings.lanes.low.max_age_ms * 1000,
+        buckets=manifest.buckets,
+        fast_pass_wait_us=round(settings.batch.fast_pass_wait_ms * 1000),
+    )
+
+
 def make_worker(
     settings: Settings,
     manifest: Manifest,
@@ -92,18 +111,11 @@ def make_worker(
     """The steps up to prediction; `make_replies` adds the rest."""
     lanes = Lanes(settings.max_depths())
     offsets = {lane: LaneOffsets(settings.names.states(lane)) for lane in LANES}
-    limits = Limits(
-        max_batch=settings.batch.max_batch,
-        max_wait_us=round(settings.batch.max_wait_ms * 1000),
-        low_max_age_us=settings.lanes.low.max_age_ms * 1000,
-        buckets=manifest.buckets,
-        fast_pass_wait_us=round(settings.batch.fast_pass_wait_ms * 1000),
-    )
     slots = [
         Slot(reserved_for=ours.reserved_for, standby=ours.standby, warm_us=predictor.warm_us)
         for ours, predictor in zip(settings.predictors, predictors, strict=True)
     ]
-    schedule = Schedule(lanes, slots, limits)
+    schedule = Schedule(lanes, slots, make_limits(settings, manifest))
     wire_limits = WireLimits(max_bytes=settings.topics.max_record_bytes)
     admission = Admission(manifest.inputs, reply_topics, wire_limits)
     _watch(lanes, offsets, metrics)

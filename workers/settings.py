@@ -98,9 +98,9 @@ class PredictorSettings(Section):
     device: str = "cpu"
     """`cpu`, `cuda`, `cuda:N` or `simulated`."""
     cores: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Cores its thread is bound to; empty: any."""
-    threads: Count = 1
-    """Threads of torch inside one forward pass on a CPU."""
+    """Cores its thread is bound to; empty: any, or its own where this process has cores of its own."""
+    threads: Count | Literal["auto"] = "auto"
+    """Threads of torch inside one forward pass on a CPU; `auto`: one for a small model, else its part of the cores."""
     own_thread: bool = False
     """Give it a thread even if it is quick enough to run on the event loop (a built-in model, alone on a CPU)."""
     reserved_for: Literal["high"] | None = None

@@ -87,6 +87,7 @@ class Predictor:
         self._longest_us = 0
         self.warm_us: dict[int, int] = {}
         """What a batch of so many rows took when the model was warmed up, µs."""
+        self._is_quick = False
         self._has_turn = False
         """On the event loop: a turn is due or running, and takes what is submitted."""
 
@@ -103,7 +104,7 @@ class Predictor:
         )
         self._thread.start()
         model = await ready
-        if self._quick_rows is not None and _is_quick(model, self._quick_rows):
+        if self._is_quick:
             self._move_to_loop(loop, model)
         return model
 
@@ -180,6 +181,8 @@ class Predictor:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
             model = self._load()
             model.warm_up(self.warm_us.__setitem__)
+            # Timed in this thread: the event loop's still has torch's default threads, one per core, which fight there.
+            self._is_quick = self._quick_rows is not None and _is_quick(model, self._quick_rows)
             forward = self._forward = Forward(model)
         except Exception as error:  # reported to whoever awaits the start
             found = error if isinstance(error, FleetError) else _translated(self.name, error)
