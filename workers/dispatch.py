@@ -31,6 +31,8 @@ class Dispatch:
         self.serving: list[Slot] = []
         self.cut_us = NEVER
         """How long a batch without high may take."""
+        self._slowest_us: float = NEVER
+        """Whose full batch takes longer is overflow."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -41,6 +43,13 @@ class Dispatch:
         self.serving = serving + standbys[: len(hot) - len(serving)]
         reserved = any(slot.reserved_for for slot in self.serving)
         self.cut_us = NEVER if reserved else self._limits.fast_pass_wait_us
+        self.learned()
+
+    def learned(self) -> None:
+        """A predictor's costs have changed: who is the quickest that any lane may use?"""
+        shared = [slot for slot in self.serving if slot.reserved_for is None]
+        known_us = [slot.costs.full_us for slot in shared if slot.costs.full_us]
+        self._slowest_us = SLOWER * min(known_us) if len(known_us) > 1 else NEVER
 
     def idle(self) -> list[Slot]:
         """Predictors with nothing to run, the quickest first."""
@@ -82,10 +91,7 @@ class Dispatch:
 
     def is_overflow(self, slot: Slot) -> bool:
         """Whether it is clearly slower than the quickest that serves."""
-        if len(self.serving) < 2:
-            return False
-        quickest_us = min([other.costs.full_us or NEVER for other in self.serving])
-        return slot.costs.full_us > SLOWER * quickest_us
+        return slot.costs.full_us > self._slowest_us
 
     def _quicker(self, slot: Slot, queue: LaneQueue) -> Iterator[Slot]:
         for other in self.serving:

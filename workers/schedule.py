@@ -60,6 +60,7 @@ class Schedule:
         slot.since_us = ended_us
         if learn and ended_us:
             slot.costs.learn(len(batch), ended_us - started_us)
+            self._dispatch.learned()
         self._release(batch)
 
     def _release(self, batch: Batch) -> None:

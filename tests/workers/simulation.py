@@ -183,8 +183,10 @@ class Simulation:
         self.pump()
 
     def fence(self, number: int) -> None:
-        """As `Worker.fence`."""
+        """As `Worker.fence` of a predictor that hangs."""
         running, waiting = self.schedule.fence(number)
+        for found in running:
+            found.hangs += 1
         device = self.devices[number]
         device.inbox, device.running = [], None
         for found in [*running, *waiting]:
