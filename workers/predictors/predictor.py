@@ -181,7 +181,7 @@ class Predictor:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
             model = self._load()
             model.warm_up(self.warm_us.__setitem__)
-            # Timed in this thread: the event loop's still has torch's default threads, one per core, which fight there.
+            # In this thread: before `warm_up` runs in the event loop's, a pass there uses all cores and may take 40 ms.
             self._is_quick = self._quick_rows is not None and _is_quick(model, self._quick_rows)
             forward = self._forward = Forward(model)
         except Exception as error:  # reported to whoever awaits the start
