@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Literal, TypeVar
 
+import numpy as np
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 
@@ -20,6 +22,7 @@ from topics.records import OUTCOMES, Outcome
 from workers.busy import Busy
 from workers.series import Counters, Family, Gauges, Histograms, Values
 from workers.snapshot import Snapshot
+from workers.worst import Worst
 
 Stage = Literal["admit", "predict", "reply", "commit"]
 """The steps that report where time goes; a label value is the step's file name."""
@@ -62,6 +65,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._max_batch = max_batch
         self._busy = Busy()
+        self._worst = Worst()
         self._families: dict[str, Counters | Histograms | Gauges] = {}
         self._declare_path()
         self._declare_batches()
@@ -91,6 +95,11 @@ class Metrics:
         self._waits = add(
             Histograms("fleet_queue_wait_seconds", "From admission until its batch left.", SECONDS_BOUNDS, lane)
         )
+        worst = add(
+            Gauges("fleet_queue_wait_worst_seconds", "Longest wait for a batch that began in the last 20-40 s.", lane)
+        )
+        for name in LANES:
+            worst.watch(partial(self._worst.read, name), name)
         self._replies = add(Counters("fleet_replies_total", "Acknowledged terminal answers.", ("lane", "outcome")))
         self._end_to_end = add(
             Histograms(
@@ -179,6 +188,7 @@ class Metrics:
     def queue_waits(self, lane: Lane, waits_s: Values) -> None:
         """How long the requests of a batch waited in their lane, seconds [n]."""
         self._waits.of(lane).observe_many(waits_s)
+        self._worst.observe(lane, float(np.max(waits_s, initial=0.0)))
 
     def batch_started(self, predictor: str, now_s: float) -> None:
         """A batch begins on the predictor; called by the predictor's own thread."""
@@ -228,6 +238,7 @@ class Metrics:
         """The event loop's beat, a few times a second: it ran `lag_s` later than asked for."""
         self._loop_lag.of().observe(max(0.0, lag_s))
         self._busy.tick(now_s)
+        self._worst.tick(now_s)
 
     # --- once at start
 
