@@ -102,6 +102,9 @@ def make_consumer(
         "group_id": group_id,
         "enable_auto_commit": False,  # it would commit what was handed out, not what is answered
         "auto_offset_reset": "earliest" if group_id else "latest",
+        # Readers of answers and letters never see those of an aborted transaction, whatever `delivery` says; where
+        # there are no transactions it makes no difference.
+        "isolation_level": "read_uncommitted" if group_id else "read_committed",
         "partition_assignment_strategy": (RangePartitionAssignor,),  # two send two JoinGroups a rejoin
         "session_timeout_ms": kafka.session_timeout_ms,
         "heartbeat_interval_ms": kafka.heartbeat_interval_ms,
