@@ -22,6 +22,7 @@ from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartitionError,
     for_code,
 )
@@ -310,6 +311,9 @@ async def _translated(err: Exception, kafka: KafkaSettings) -> FleetError:
         return BrokerUnavailable(
             f"{_who(kafka.sasl_username)} may write to no topic of {kafka.bootstrap_servers}: {ACLS}"
         )
+    if isinstance(err, TransactionalIdAuthorizationFailed):
+        ids = ", ".join(map(str, err.args))
+        return BrokerUnavailable(f"{_who(kafka.sasl_username)} may not use transactional ID {ids}: {ACLS}")
     return BrokerUnavailable(await why_unreachable(client_options(kafka), within_s=DIAGNOSIS_S))
 
 

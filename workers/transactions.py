@@ -116,7 +116,8 @@ class Transactions:
         except (KafkaError, FleetError, TimeoutError) as error:
             for started in starting:
                 started.cancel()
-            raise TakeOverFailed(f"could not take over partitions of {offsets.topic}: {error!r}") from error
+            why = str(error) if isinstance(error, FleetError) else repr(error)
+            raise TakeOverFailed(f"could not take over partitions of {offsets.topic}: {why}") from error
         offsets.assign(place.partition for place in places)
         for place, producer in zip(places, producers, strict=True):
             consumer.seek(place, starts[place].offset)
