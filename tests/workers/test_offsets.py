@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workers import finished
 from workers.offsets import LaneOffsets, PartitionOffsets
 
 
@@ -169,3 +173,38 @@ def test_a_partition_waits_for_a_commit_while_its_position_has_moved() -> None:
     assert lane.waits_for_commit
     lane.revoke()
     assert not offsets.waits_for_commit
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    st.lists(st.integers(1, 9), min_size=60, max_size=60),
+    st.integers(5, 40),
+    st.randoms(use_true_random=False),
+)
+def test_what_goes_in_a_transaction_is_always_named_by_its_commit(
+    steps: list[int], portions: list[int], characters: int, random: Any
+) -> None:
+    """However little the map holds: the next owner skips all that went, and in the end everything goes."""
+    received = [sum(steps[: at + 1]) for at in range(len(steps))]
+    offsets, waiting, gone = PartitionOffsets("t", 0), set[int](), set[int]()
+    offsets.received(received)
+    order = received[:]
+    random.shuffle(order)
+    with patch.object(finished, "MAX_CHARACTERS", characters):
+        for portion in portions:
+            waiting |= {order.pop() for _ in range(min(portion, len(order)))}
+            if (covered := offsets.covering(waiting)) is None:
+                continue
+            found, going = covered
+            offsets.committed(found)
+            for offset in going:
+                offsets.finished(offset)
+            gone |= set(going)
+            waiting = waiting - gone
+            next_owner = PartitionOffsets("t", 0)
+            next_owner.resume(*found)
+            unread = [offset for offset in received if offset >= found[0]]
+            next_owner.received(unread or [found[0]])
+            assert next_owner.skip_answered(unread or [found[0]]) == gone.intersection(unread)
+            assert not [offset for offset in received if offset < found[0] and offset not in gone]
+    assert gone == set(received) and offsets.committable() is None
