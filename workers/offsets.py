@@ -18,7 +18,7 @@ from workers.finished import decode, encode, encode_whole, runs
 class PartitionOffsets:
     """The received, unfinished offsets of one partition during one assignment."""
 
-    __slots__ = ("_answered_before", "_committed", "_next", "_unfinished", "partition", "revoked", "topic")
+    __slots__ = ("_answered_before", "_committed", "_highest", "_next", "_unfinished", "partition", "revoked", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -28,11 +28,13 @@ class PartitionOffsets:
         self._next: int | None = None
         self._committed: tuple[int, str] | None = None
         self._answered_before: set[int] = set()
+        self._highest = -1
 
     def resume(self, committed: int, metadata: str) -> None:
         """What the partition's last owner left with its commit: states that need no second answer."""
         self._committed = (committed, metadata)
         self._answered_before = set(decode(committed, metadata))
+        self._highest = max(self._answered_before, default=-1)
 
     def skip_answered(self, offsets: Sequence[int]) -> set[int]:
         """Those of the just received `offsets` that the last owner has answered; they are finished herewith."""
@@ -97,19 +99,21 @@ class PartitionOffsets:
         """
         if self.revoked or self._next is None:
             return None
-        found = self._position_and_map(answered)
+        found = self._position_and_map(self._next, answered)
         if found is None:
             answered = list(takewhile(set(answered).__contains__, self._unfinished))
-            found = self._position_and_map(answered)
+            found = self._position_and_map(self._next, answered)
             assert found is not None, f"{self!r} has finished more than a commit can tell"
+        self._highest = max(self._highest, *answered, -1)
         return (found, answered) if found != self._committed else None
 
-    def _position_and_map(self, answered: Collection[int]) -> tuple[int, str] | None:
-        assert self._next is not None
-        gone = set(answered)
+    def _position_and_map(self, behind: int, answered: Collection[int]) -> tuple[int, str] | None:
+        gone, highest = set(answered), max(self._highest, *answered, -1)
         waiting = [offset for offset in self._unfinished if offset not in gone]
-        position = waiting[0] if waiting else self._next
-        found = encode_whole(position, self._finished_runs(waiting, self._next))
+        position = waiting[0] if waiting else behind
+        # Gaps in the log look finished; behind the highest finished offset they need no room.
+        needed = takewhile(lambda run: run[0] <= highest, self._finished_runs(waiting, behind))
+        found = encode_whole(position, needed)
         return None if found is None else (position, found)
 
     def position(self, end: int) -> int:
