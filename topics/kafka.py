@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -16,6 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
@@ -253,6 +255,15 @@ def renew_identity(producer: AIOKafkaProducer) -> None:
 def hidden_topics(client: Client) -> set[str]:
     """Topics that the client uses and on which it has no rights (any more), as of its last look at the cluster."""
     return set(network_of(client).cluster.unauthorized_topics)
+
+
+async def log_ends(consumer: AIOKafkaConsumer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offsets that the next records will get. `consumer.end_offsets` of a reader stops in front of the first
+    transaction that is still open, and would hide what is acknowledged behind it."""
+    fetcher = copy.copy(consumer._fetcher)
+    fetcher._isolation_level = READ_UNCOMMITTED
+    found: dict[TopicPartition, int] = await fetcher.end_offsets(list(partitions), None)
+    return found
 
 
 def assert_fast_records() -> None:
