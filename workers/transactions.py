@@ -30,6 +30,7 @@ from workers.metrics import Metrics
 from workers.offsets import LaneOffsets, PartitionOffsets
 from workers.reply import Encoder, OnAnswered
 from workers.requests import Predicted, Refusal, Request
+from workers.room import Room
 from workers.settings import Settings
 
 log = get_logger(__name__)
@@ -65,6 +66,7 @@ class Transactions:
         self._settings = settings
         self._make_letters = make_letters
         self._encoder = encoder
+        self._room = Room(settings.topics.max_message_bytes)
         self._on_answered = on_answered
         self._metrics = metrics
         self._sources: dict[PartitionOffsets, Source] = {}
@@ -75,7 +77,10 @@ class Transactions:
         """A batch ran; its rows at fault become refusals."""
         requests, faults = predicted.batch.requests, predicted.faults
         for request, value in self._encoder.actions(predicted):
-            self._put(Answer(request, value, predicted))
+            if self._room.has(request, value):
+                self._put(Answer(request, value, predicted))
+            else:
+                self.refused([self._room.refuse(request)])
         self.refused([Refusal(requests[row], at.outcome, at.reason, dead=at.label) for row, at in faults.items()])
         if lost := [one for row, one in enumerate(requests) if one.offsets.revoked and row not in faults]:
             self._on_answered([_part(predicted, lost)], [])
@@ -86,6 +91,8 @@ class Transactions:
             if refusal.request.offsets.revoked:
                 self._on_answered([], [refusal])
             else:
+                if not self._room.has(refusal.request, self._encoder.refusal(refusal)):
+                    self._room.shorten(refusal.request)
                 self._put(Answer(refusal.request, self._encoder.refusal(refusal), refusal))
 
     def _put(self, answer: Answer) -> None:
@@ -142,7 +149,7 @@ class Transactions:
         assert books is not None and self._tasks is not None
         books.resume(at.offset, at.metadata)
         letters = self._make_letters(Outbox(producer))
-        source = Source(lane, books, producer, letters, self._report, self._settings, self._metrics)
+        source = Source(lane, books, producer, letters, self._room, self._report, self._settings, self._metrics)
         self._sources[books] = source
         source.task = self._tasks.create_task(self._serve(source, owned))
 
@@ -193,6 +200,7 @@ class Source:
         books: PartitionOffsets,
         producer: AIOKafkaProducer,
         letters: DeadLetters,
+        room: Room,
         report: Callable[[Sequence[Answer]], None],
         settings: Settings,
         metrics: Metrics,
@@ -204,6 +212,7 @@ class Source:
         self._producer = producer
         self._outbox = Outbox(producer)
         self._letters = letters
+        self._room = room
         self._report = report
         self._interval_s = settings.commit.transaction_ms / 1000
         self._within_s = settings.reply.timeout_s
@@ -268,7 +277,8 @@ class Source:
 
     async def _send(self, answers: Sequence[Answer]) -> None:
         """All of it is acknowledged before the commit: aiokafka would commit although a batch was refused."""
-        await self._letters.write([answer.origin for answer in answers if isinstance(answer.origin, Refusal)])
+        refusals = [answer.origin for answer in answers if isinstance(answer.origin, Refusal)]
+        await self._letters.write([self._room.for_letter(refusal) for refusal in refusals])
         for answer in answers:
             request = answer.request
             key, headers = request.agent, request.headers
