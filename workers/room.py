@@ -1,6 +1,6 @@
 """What fits into a record of the fleet's topics, decided before it is sent.
 
-For transactions: a batch that the broker refuses as too large ends the whole transaction, so none may be made. A state's
+For transactions: a batch that the broker refuses as too large ends its transaction, so none may be made. A state's
 own key and headers may be as long as a record; echoed beside an answer they may be too long.
 """
 

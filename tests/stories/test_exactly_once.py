@@ -145,3 +145,16 @@ async def test_a_worker_that_dies_in_its_transactions_answers_nobody_twice(
     answers = await fleet.answers(asked, extra_s=1.0)
     assert answers.keys() == asked.keys() and answers.doubled == 0
     assert (await everything_written(fleet, len(asked))).doubled > 0, "nothing had been written: this proves nothing"
+
+
+async def test_a_letter_that_has_no_room_for_its_state_harms_nobody(fleet: Fleet, probe: Path) -> None:
+    """A batch that the broker refused would end the transaction, the worker, and its successor."""
+    worker = await fleet.worker(probe, **ONCE).ready()
+    asked = await fleet.ask([*states(5, 2), ("huge", b"\xc1" * 1_048_000), *states(5, 2)])
+    answers = await fleet.answers(asked)
+    outcomes = {agent: answers[correlation][0].outcome for correlation, agent in asked.items()}
+    assert outcomes.pop("huge") == "rejected" and set(outcomes.values()) == {"action"}
+    (letter,) = await fleet.dead_letters(1)
+    assert letter.key == b"huge" and letter.value is None
+    assert b"left out" in dict(letter.headers)["fleet_dead-message"]
+    assert worker.process.poll() is None
