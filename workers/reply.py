@@ -31,6 +31,13 @@ MAX_ECHO_BYTES: Final = 1024
 class WayOut(Protocol):
     """What the path sees of the reply step: `Replies`, or `workers.transactions` for exactly-once."""
 
+    flushes: int
+    """Acknowledged flushes, or transactions."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether answers wait to be sent or to be acknowledged."""
+
     def predicted(self, predicted: Predicted) -> None:
         """A batch ran; its rows at fault become refusals."""
 

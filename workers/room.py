@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from topics.headers import Echoed
+from workers.reply import REPLY_TOO_LARGE
 from workers.requests import Refusal, Request
 
-REPLY_TOO_LARGE: Final = "reply_too_large"
 RECORD_BYTES: Final = 128
 """A batch's header has 61 bytes, a record's own lengths at most 40."""
 HEADER_BYTES: Final = 10

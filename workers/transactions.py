@@ -72,6 +72,13 @@ class Transactions:
         self._sources: dict[PartitionOffsets, Source] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._running = asyncio.Event()
+        self.flushes = 0
+        """Transactions that were committed, and partitions that were given up."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether answers wait for a transaction or for its end."""
+        return any(source.waiting for source in self._sources.values())
 
     def predicted(self, predicted: Predicted) -> None:
         """A batch ran; its rows at fault become refusals."""
@@ -185,6 +192,7 @@ class Transactions:
             if isinstance(answer.origin, Predicted):
                 rows.setdefault(answer.origin, []).append(answer.request)
         refusals = [answer.origin for answer in answers if isinstance(answer.origin, Refusal)]
+        self.flushes += 1
         self._on_answered([_part(ran, requests) for ran, requests in rows.items()], refusals)
 
     def __repr__(self) -> str:
@@ -217,12 +225,12 @@ class Source:
         self._interval_s = settings.commit.transaction_ms / 1000
         self._within_s = settings.reply.timeout_s
         self._metrics = metrics
-        self._waiting: list[Answer] = []
+        self.waiting: list[Answer] = []
         self.wake = asyncio.Event()
 
     def put(self, answer: Answer) -> None:
         """Goes with the next transaction that can name its offset."""
-        self._waiting.append(answer)
+        self.waiting.append(answer)
         self.wake.set()
 
     async def run(self) -> None:
@@ -242,7 +250,7 @@ class Source:
 
     async def _flush(self) -> None:
         """One transaction with all that can go."""
-        answers = {answer.request.record.offset: answer for answer in self._waiting}
+        answers = {answer.request.record.offset: answer for answer in self.waiting}
         covered = self.books.covering(answers.keys())
         if covered is None:
             return
@@ -252,7 +260,7 @@ class Source:
         await self._transact(going, found)
         self.books.committed(found)
         gone = set(offsets)
-        self._waiting = [answer for answer in self._waiting if answer.request.record.offset not in gone]
+        self.waiting = [answer for answer in self.waiting if answer.request.record.offset not in gone]
         self._report(going)
         seconds = (now_us() - started_us) / 1e6
         self._metrics.committed(self.lane, seconds)
@@ -299,7 +307,7 @@ class Source:
 
     def drop(self) -> None:
         """What waits is not ours to answer: its next owner does that."""
-        dropped, self._waiting = self._waiting, []
+        dropped, self.waiting = self.waiting, []
         self._report(dropped)
 
     async def close(self) -> None:
@@ -311,7 +319,7 @@ class Source:
         await stop(self._producer, STOP_WITHIN_S)
 
     def __repr__(self) -> str:
-        return f"<Source {self.books!r} {len(self._waiting)} waiting>"
+        return f"<Source {self.books!r} {len(self.waiting)} waiting>"
 
 
 async def _positions(

@@ -17,7 +17,7 @@ import trustme
 from tests.stories.fleet import Fleet, observation
 from tests.stories.models import write_package
 from tests.stories.secured import Secured, commit, create, delete, may, read, secured_broker, write
-from topics.acls import ROLES, Role
+from topics.acls import ROLES, Role, acls_of
 from topics.client import AgentClient
 from topics.errors import BrokerUnavailable
 from topics.kafka import make_admin, make_consumer, make_producer, require_topics, started

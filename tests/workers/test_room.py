@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.workers.build import record, request
+from workers.reply import REPLY_TOO_LARGE
 from workers.requests import Refusal
-from workers.room import KEPT_BYTES, LETTER_BYTES, REPLY_TOO_LARGE, Room
+from workers.room import KEPT_BYTES, LETTER_BYTES, Room
 
 
 def test_an_answer_counts_with_what_it_echoes() -> None:
