@@ -47,10 +47,11 @@ def acls(
     Example: fleet topics acls --principal agent=game-7 --principal worker=gpu --kafka-acls
     """
     settings = load_settings(Settings, config=config, overrides={"name": fleet})
+    transactional = settings.topics.partitions if settings.delivery == "exactly_once" else 0
     found = [
         acl
         for role, user in map(_role_and_user, principal or [f"{role}={role}" for role in ROLES])
-        for acl in acls_of(role, user, settings.names, _reply_topics(role, settings, reply_topic or []))
+        for acl in acls_of(role, user, settings.names, _reply_topics(role, settings, reply_topic or []), transactional)
     ]
     if as_json:
         sys.stdout.write(json.dumps([acl._asdict() for acl in found], indent=2) + "\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from typing import Literal, NamedTuple, get_args
 
 from topics.names import LANES, FleetNames
@@ -17,7 +17,7 @@ from topics.names import LANES, FleetNames
 Role = Literal["agent", "worker", "tools"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-Resource = Literal["topic", "group"]
+Resource = Literal["topic", "group", "transactional-id"]
 Operation = Literal["Read", "Write", "Describe", "Create", "Alter", "DescribeConfigs", "AlterConfigs"]
 
 ADMIN_FILE = "admin.properties"
@@ -34,13 +34,20 @@ class Acl(NamedTuple):
     operation: Operation
 
 
-def acls_of(role: Role, principal: str, names: FleetNames, reply_topics: Sequence[str] = ()) -> tuple[Acl, ...]:
+def acls_of(
+    role: Role, principal: str, names: FleetNames, reply_topics: Sequence[str] = (), transactional: int = 0
+) -> tuple[Acl, ...]:
     """What `principal` needs in that role.
 
     `reply_topics`: for a worker those that states may name (`reply.topics`); for an agent the one that it names,
-    which it then reads in place of the fleet's actions.
+    which it then reads in place of the fleet's actions. `transactional`: partitions of each lane whose transactional
+    IDs a worker uses, 0 unless `delivery = "exactly_once"`.
     """
-    rights = {"agent": _agent, "worker": _worker, "tools": _tools}[role](names, reply_topics)
+    rights = [*{"agent": _agent, "worker": _worker, "tools": _tools}[role](names, reply_topics)]
+    if role == "worker":
+        rights += [
+            ("transactional-id", names.transactional_id(*at), "Write") for at in product(LANES, range(transactional))
+        ]
     return tuple(Acl(principal, *right) for right in rights)
 
 

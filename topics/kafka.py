@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -16,12 +17,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     KafkaConnectionError,
     KafkaError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartitionError,
     for_code,
 )
@@ -102,6 +105,9 @@ def make_consumer(
         "group_id": group_id,
         "enable_auto_commit": False,  # it would commit what was handed out, not what is answered
         "auto_offset_reset": "earliest" if group_id else "latest",
+        # Readers of answers and letters never see those of an aborted transaction, whatever `delivery` says; where
+        # there are no transactions it makes no difference.
+        "isolation_level": "read_uncommitted" if group_id else "read_committed",
         "partition_assignment_strategy": (RangePartitionAssignor,),  # two send two JoinGroups a rejoin
         "session_timeout_ms": kafka.session_timeout_ms,
         "heartbeat_interval_ms": kafka.heartbeat_interval_ms,
@@ -251,6 +257,15 @@ def hidden_topics(client: Client) -> set[str]:
     return set(network_of(client).cluster.unauthorized_topics)
 
 
+async def log_ends(consumer: AIOKafkaConsumer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offsets that the next records will get. `consumer.end_offsets` of a reader stops in front of the first
+    transaction that is still open, and would hide what is acknowledged behind it."""
+    fetcher = copy.copy(consumer._fetcher)
+    fetcher._isolation_level = READ_UNCOMMITTED
+    found: dict[TopicPartition, int] = await fetcher.end_offsets(list(partitions), None)
+    return found
+
+
 def assert_fast_records() -> None:
     """aiokafka's compiled record code is in use; the pure Python one is ten times slower.
 
@@ -307,6 +322,9 @@ async def _translated(err: Exception, kafka: KafkaSettings) -> FleetError:
         return BrokerUnavailable(
             f"{_who(kafka.sasl_username)} may write to no topic of {kafka.bootstrap_servers}: {ACLS}"
         )
+    if isinstance(err, TransactionalIdAuthorizationFailed):
+        ids = ", ".join(map(str, err.args))
+        return BrokerUnavailable(f"{_who(kafka.sasl_username)} may not use transactional ID {ids}: {ACLS}")
     return BrokerUnavailable(await why_unreachable(client_options(kafka), within_s=DIAGNOSIS_S))
 
 

@@ -59,6 +59,10 @@ class FleetNames:
         """Consumer group of a lane; each lane has its own, so that no lane waits behind another."""
         return f"{self.fleet}.{lane}"
 
+    def transactional_id(self, lane: Lane, partition: int) -> str:
+        """Of whoever owns this partition of a lane, with `delivery = "exactly_once"`."""
+        return f"{self.fleet}.{lane}.{partition}"
+
     def lane_of(self, topic: str) -> Lane:
         """Lane of a states topic.
 

@@ -225,6 +225,8 @@ class FleetSettings(LayeredSettings):
 
     name: str = "fleet"
     """Prefix of every topic and group of the fleet."""
+    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    """`exactly_once`: answers, dead letters and offsets in Kafka transactions; slower, the same for the whole fleet."""
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
     priority: PrioritySettings = PrioritySettings()

@@ -16,7 +16,7 @@ from topics.names import LANES, Lane
 from topics.outbox import Outbox
 from topics.wire import Limits as WireLimits
 from workers.admit import Admission, ReplyTopics
-from workers.commit import Commit
+from workers.commit import Commit, CommitWithAnswers
 from workers.dead_letters import DeadLetters
 from workers.lanes import LaneQueue, Lanes
 from workers.metrics import Metrics
@@ -27,11 +27,12 @@ from workers.models.simulated import SIMULATED, Device, load_simulated
 from workers.offsets import LaneOffsets
 from workers.predictors.predictor import LoadModel, Predictor
 from workers.receive import OnRevoked, Receive
-from workers.reply import Encoder, Replies
+from workers.reply import Encoder, Replies, WayOut
 from workers.resources import Share, read_cpus, share
 from workers.schedule import Schedule
 from workers.settings import PredictorSettings, Settings
 from workers.slots import Limits, Slot
+from workers.transactions import Transactions
 from workers.worker import Worker
 
 REPLY_OVERHEAD_BYTES = 4096
@@ -145,20 +146,21 @@ def make_replies(
     replies: AIOKafkaProducer,
     dead: AIOKafkaProducer,
     dead_partitions: int,
-) -> Replies:
-    """The reply step. Dead letters have a producer of their own, so that neither waits for the other's retries."""
+) -> WayOut:
+    """The reply step. Dead letters have a producer of their own, so that neither waits for the other's retries; with
+    `delivery = "exactly_once"` both go through the producer of their partition."""
     version = str(manifest)
-    letters = DeadLetters(
-        Outbox(dead),
-        settings.names.dead,
-        dead_partitions,
-        settings.worker,
-        version,
-        settings.reply.timeout_s,
-    )
+
+    def letters(outbox: Outbox) -> DeadLetters:
+        timeout_s, topic = settings.reply.timeout_s, settings.names.dead
+        return DeadLetters(outbox, topic, dead_partitions, settings.worker, version, timeout_s)
+
     columns = ActionColumns(manifest.outputs, version, settings.worker)
     encoder = Encoder(columns, [spec.name for spec in manifest.outputs], version, settings.worker)
-    return Replies(Outbox(replies), letters, encoder, worker.answered, settings.reply.timeout_s, worker.metrics)
+    if settings.delivery == "exactly_once":
+        return Transactions(settings, letters, encoder, worker.answered, worker.metrics)
+    timeout_s = settings.reply.timeout_s
+    return Replies(Outbox(replies), letters(Outbox(dead)), encoder, worker.answered, timeout_s, worker.metrics)
 
 
 def make_intake(
@@ -172,9 +174,12 @@ def make_intake(
     """Receive and commit of one lane."""
     offsets, queue = worker.offsets[lane], worker.lanes[lane]
     max_poll = getattr(settings.lanes, lane).max_poll
-    receive = Receive(consumer, queue, offsets, max_poll, worker.polled, on_revoked, worker.progress, metrics)
-    commit = Commit(lane, consumer, offsets, settings.commit.timeout_s, metrics)
-    return Intake(consumer, receive, commit)
+    once = worker.replies if isinstance(worker.replies, Transactions) else None
+    receive = Receive(consumer, queue, offsets, max_poll, worker.polled, on_revoked, worker.progress, metrics, once)
+    timeout_s = settings.commit.timeout_s
+    if once is None:
+        return Intake(consumer, receive, Commit(lane, consumer, offsets, timeout_s, metrics))
+    return Intake(consumer, receive, CommitWithAnswers(lane, consumer, offsets, timeout_s, metrics, once.nudge))
 
 
 async def start_predictors(predictors: Sequence[Predictor]) -> Model:

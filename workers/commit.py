@@ -7,6 +7,7 @@ more on revoke and on drain, one commit at a time per lane and never longer than
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
@@ -105,3 +106,24 @@ class Commit:
     def _failed(self, error: BaseException) -> None:
         self._metrics.commit_failed(self._lane)
         log.warning("commit_failed", lane=self._lane, error=repr(error))
+
+
+class CommitWithAnswers(Commit):
+    """With `delivery = "exactly_once"` the transactions move the offsets: what moved without an answer (records that
+    were skipped) is left to them as well. Such a move is never urgent: the commit before it names those records."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        consumer: AIOKafkaConsumer,
+        offsets: LaneOffsets,
+        timeout_s: float,
+        metrics: Metrics,
+        nudge: Callable[[Lane], None],
+    ) -> None:
+        super().__init__(lane, consumer, offsets, timeout_s, metrics)
+        self._nudge = nudge
+
+    async def _send(self, finished: dict[int, tuple[int, str]]) -> None:
+        self._nudge(self._lane)
+        self.commits += 1

@@ -21,5 +21,13 @@ class TwinRunning(FleetError):
     exit_code = 6
 
 
+class TakeOverFailed(FleetError):
+    """Partitions could not be fenced, or what their last owner answered is unknown: running on would answer twice."""
+
+
+class PartitionTaken(FleetError):
+    """Another producer has the transactional ID of a partition that the group still gives to us."""
+
+
 class ReceiveFailed(FleetError):
     """Kafka refuses to give us records, and asking again would not help."""

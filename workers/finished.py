@@ -36,15 +36,29 @@ def encode(committed: int, runs: Iterable[tuple[int, int]]) -> str:
 
     Where it would be too long its end is left out: those states run again.
     """
+    return _encode(committed, runs)[0]
+
+
+def encode_whole(committed: int, runs: Iterable[tuple[int, int]]) -> str | None:
+    """The same map where all `runs` fit into it, else None."""
+    text, whole = _encode(committed, runs)
+    return text if whole else None
+
+
+def _encode(committed: int, runs: Iterable[tuple[int, int]]) -> tuple[str, bool]:
     packed = bytearray()
     limit = (MAX_CHARACTERS - len(PREFIX)) * 3 // 4
     position = committed
     for first, behind in runs:
         pair = _varint(first - position) + _varint(behind - first)
         if behind - committed > MAX_OFFSETS or len(packed) + len(pair) > limit:
-            break
+            return _text(packed), False
         packed += pair
         position = behind
+    return _text(packed), True
+
+
+def _text(packed: bytearray) -> str:
     return PREFIX + base64.b64encode(packed).decode().rstrip("=") if packed else ""
 
 

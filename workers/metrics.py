@@ -136,6 +136,9 @@ class Metrics:
         add, lane = self._add, ("lane",)
         self._commits = add(Histograms("fleet_commit_seconds", "One acknowledged commit.", SECONDS_BOUNDS, lane))
         self._commit_failures = add(Counters("fleet_commit_failures_total", "Commits that failed or timed out.", lane))
+        self._fenced = add(
+            Counters("fleet_fenced_total", "Partitions that another worker took before the group said so.", lane)
+        )
         self._rebalances = add(Counters("fleet_rebalances_total", "Assignments and revocations.", ("kind", "lane")))
         self._dead_letters = add(Counters("fleet_dead_letters_total", "Acknowledged dead letters.", ("reason",)))
         add(Gauges("fleet_assigned_partitions", "Partitions that this worker owns.", lane))
@@ -225,6 +228,10 @@ class Metrics:
     def commit_failed(self, lane: Lane) -> None:
         """A commit failed or ran into its time limit."""
         self._commit_failures.of(lane).add()
+
+    def fenced(self, lane: Lane) -> None:
+        """Another worker has initialised the transactional ID of a partition that we answered."""
+        self._fenced.of(lane).add()
 
     def rebalanced(self, lane: Lane, kind: RebalanceKind) -> None:
         """Partitions of the lane were assigned or revoked."""

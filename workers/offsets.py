@@ -9,16 +9,16 @@ Invariants, each guarded by a test:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, takewhile
 
-from workers.finished import decode, encode, runs
+from workers.finished import decode, encode, encode_whole, runs
 
 
 class PartitionOffsets:
     """The received, unfinished offsets of one partition during one assignment."""
 
-    __slots__ = ("_answered_before", "_committed", "_next", "_unfinished", "partition", "revoked", "topic")
+    __slots__ = ("_answered_before", "_committed", "_highest", "_next", "_unfinished", "partition", "revoked", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -28,11 +28,13 @@ class PartitionOffsets:
         self._next: int | None = None
         self._committed: tuple[int, str] | None = None
         self._answered_before: set[int] = set()
+        self._highest = -1
 
     def resume(self, committed: int, metadata: str) -> None:
         """What the partition's last owner left with its commit: states that need no second answer."""
         self._committed = (committed, metadata)
         self._answered_before = set(decode(committed, metadata))
+        self._highest = max(self._answered_before, default=-1)
 
     def skip_answered(self, offsets: Sequence[int]) -> set[int]:
         """Those of the just received `offsets` that the last owner has answered; they are finished herewith."""
@@ -81,10 +83,38 @@ class PartitionOffsets:
         if self._next is None:
             return ""
         waiting = list(self._unfinished)
-        gaps = zip(waiting, [*waiting[1:], self._next], strict=False)
+        return encode(waiting[0] if waiting else self._next, self._finished_runs(waiting, self._next))
+
+    def _finished_runs(self, waiting: Sequence[int], behind: int) -> Iterator[tuple[int, int]]:
+        gaps = zip(waiting, [*waiting[1:], behind], strict=False)
         ours = ((at + 1, following) for at, following in gaps if following > at + 1)
         # What the last owner answered and we have not even received must reach the next one, too.
-        return encode(waiting[0] if waiting else self._next, chain(ours, runs(self._answered_before)))
+        return chain(ours, runs(self._answered_before))
+
+    def covering(self, answered: Collection[int]) -> tuple[tuple[int, str], Collection[int]] | None:
+        """What to commit in one transaction with `answered`, and those of them that go with it; None for nothing new.
+
+        Every finished offset is named, by the position or by the map. Where the map has no room for all of
+        `answered`, only those go that move the position, which can but shorten it; the rest waits for them.
+        """
+        if self.revoked or self._next is None:
+            return None
+        found = self._position_and_map(self._next, answered)
+        if found is None:
+            answered = list(takewhile(set(answered).__contains__, self._unfinished))
+            found = self._position_and_map(self._next, answered)
+            assert found is not None, f"{self!r} has finished more than a commit can tell"
+        self._highest = max(self._highest, *answered, -1)
+        return (found, answered) if found != self._committed else None
+
+    def _position_and_map(self, behind: int, answered: Collection[int]) -> tuple[int, str] | None:
+        gone, highest = set(answered), max(self._highest, *answered, -1)
+        waiting = [offset for offset in self._unfinished if offset not in gone]
+        position = waiting[0] if waiting else behind
+        # Gaps in the log look finished; behind the highest finished offset they need no room.
+        needed = takewhile(lambda run: run[0] <= highest, self._finished_runs(waiting, behind))
+        found = encode_whole(position, needed)
+        return None if found is None else (position, found)
 
     def position(self, end: int) -> int:
         """The first offset that is not finished; `end` where neither a record nor a commit told us where we are."""
@@ -130,6 +160,11 @@ class LaneOffsets:
     def get(self, partition: int) -> PartitionOffsets | None:
         """The state of an owned partition; None if it is not ours (any more)."""
         return self._owned.get(partition)
+
+    def lose(self, partition: int) -> None:
+        """This one belongs to somebody else, although the group has not told us yet."""
+        if lost := self._owned.pop(partition, None):
+            lost.revoke()
 
     @property
     def partitions(self) -> tuple[int, ...]:

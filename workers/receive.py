@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import (
@@ -20,6 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
+from topics.errors import FleetError
 from topics.kafka import ACLS, hidden_topics, read_commits
 from topics.names import Lane
 from workers.admit import Record
@@ -45,6 +46,16 @@ OnPolled = Callable[[Lane, dict[TopicPartition, list[Record]]], None]
 OnRevoked = Callable[[Lane], Awaitable[None]]
 
 
+class Ownership(Protocol):
+    """What exactly-once adds to an assignment."""
+
+    async def take(self, lane: Lane, consumer: AIOKafkaConsumer, offsets: LaneOffsets, numbers: Iterable[int]) -> None:
+        """Make partitions `numbers` ours alone, then give them their books."""
+
+    async def release(self, lane: Lane) -> None:
+        """They are taken away."""
+
+
 class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
     """The intake of one lane."""
 
@@ -58,10 +69,13 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         on_revoked: OnRevoked,
         progress: asyncio.Event,
         metrics: Metrics,
+        ownership: Ownership | None = None,
     ) -> None:
         self.lane: Lane = queue.lane
         self.joined = asyncio.Event()
         self._metrics = metrics
+        self._ownership = ownership
+        self._failed: FleetError | None = None
         self._resumed: asyncio.Future[None] | None = None
         self._consumer = consumer
         self._queue = queue
@@ -89,6 +103,8 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _poll(self) -> None:
         if self._resumed is not None and not self._resumed.done():  # records may come before the listener has ended
             await asyncio.wait([self._resumed])
+        if self._failed is not None:
+            raise self._failed
         room = self._queue.room
         if room <= 0:
             await self._consumer.getmany(NOTHING, timeout_ms=0)
@@ -111,8 +127,14 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """aiokafka waits for this before it rejoins; it swallows what is raised here, so nothing is."""
-        if not self._offsets.partitions:
-            return
+        try:
+            if self._offsets.partitions:
+                await self._hand_over()
+        finally:
+            if self._ownership is not None:
+                await self._ownership.release(self.lane)
+
+    async def _hand_over(self) -> None:
         try:
             await self._on_revoked(self.lane)
         except Exception as error:  # the assignment is lost either way: what was not committed is read again
@@ -127,11 +149,22 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         self._queue.hand_back()  # after a commit that the group refused, nobody announced that the last one had ended
         self._metrics.rebalanced(self.lane, "assigned")
         partitions = list(assigned)
-        self._offsets.assign(partition.partition for partition in partitions)
-        self._resumed = asyncio.ensure_future(self._resume(partitions))
-        await self._resumed
+        self._resumed = asyncio.ensure_future(self._take(partitions))
+        try:
+            await self._resumed
+        except FleetError as error:  # aiokafka would swallow it
+            self._failed = error
+            return
         self.joined.set()
         log.info("assigned", lane=self.lane, partitions=list(self._offsets.partitions), epoch=self._offsets.epoch)
+
+    async def _take(self, partitions: list[TopicPartition]) -> None:
+        numbers = [partition.partition for partition in partitions]
+        if self._ownership is not None:
+            await self._ownership.take(self.lane, self._consumer, self._offsets, numbers)
+        else:
+            self._offsets.assign(numbers)
+            await self._resume(partitions)
 
     async def _resume(self, partitions: list[TopicPartition]) -> None:
         """Learn what the last owners answered behind their commits. Without it those states run twice, no more."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from topics.columns import ActionColumns
 from topics.outbox import Outbox, Oversized, RecordsTooLarge
@@ -26,6 +26,26 @@ MAX_REASON_CHARACTERS: Final = 500
 REPLY_TOO_LARGE: Final = "reply_too_large"
 MAX_ECHO_BYTES: Final = 1024
 """Of key and headers in an answer that takes the place of one that was too large."""
+
+
+class WayOut(Protocol):
+    """What the path sees of the reply step: `Replies`, or `workers.transactions` for exactly-once."""
+
+    flushes: int
+    """Acknowledged flushes, or transactions."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether answers wait to be sent or to be acknowledged."""
+
+    def predicted(self, predicted: Predicted) -> None:
+        """A batch ran; its rows at fault become refusals."""
+
+    def refused(self, refusals: Sequence[Refusal]) -> None:
+        """Requests ended without a model."""
+
+    async def run(self) -> None:
+        """Send until cancelled."""
 
 
 class Replies:

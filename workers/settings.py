@@ -126,6 +126,8 @@ class CommitSettings(Section):
     """When finished offsets are committed."""
 
     interval_ms: Annotated[int, Field(ge=10)] = 250
+    transaction_ms: Annotated[int, Field(ge=1)] = 50
+    """With delivery = "exactly_once": a partition begins a transaction at most this often."""
     timeout_s: Seconds = 5.0
 
 
@@ -187,6 +189,11 @@ class Settings(FleetSettings):
             found = f"drain.revoke_timeout_s={self.drain.revoke_timeout_s:g}"
             text = f"{found} must be below kafka.rebalance_timeout_ms={rebalance_ms}, or the group gives up on us"
             raise Contradiction(text, "drain")
+        if self.delivery == "exactly_once" and self.reply.acks != "all":
+            text = (
+                f"delivery=exactly_once needs reply.acks=all, found {self.reply.acks}: transactions are durable or not"
+            )
+            raise Contradiction(text, "delivery", "reply")
         return self
 
     def max_depths(self) -> dict[Lane, int]:

@@ -22,7 +22,7 @@ from workers.lanes import Lanes
 from workers.metrics import Metrics
 from workers.offsets import LaneOffsets, PartitionOffsets
 from workers.predictors.predictor import Predictor
-from workers.reply import Replies
+from workers.reply import WayOut
 from workers.requests import NEVER, Predicted, Refusal
 from workers.schedule import Schedule
 
@@ -50,15 +50,15 @@ class Worker:
         self._schedule = schedule
         self._predictors = list(predictors)
         self.metrics = metrics
-        self._replies: Replies | None = None
+        self._replies: WayOut | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def reply_through(self, replies: Replies) -> None:
+    def reply_through(self, replies: WayOut) -> None:
         """Where answers go; given after construction, since replies in turn report to `answered`."""
         self._replies = replies
 
     @property
-    def replies(self) -> Replies:
+    def replies(self) -> WayOut:
         """The reply step."""
         assert self._replies is not None, "reply_through comes before the first poll"
         return self._replies

@@ -16,8 +16,8 @@ from tests.chaos.sizes import Sizes, sizes_of
 from tools.broker import Cluster, start_broker
 from topics.kafka import quiet_library_logs
 
-SCENARIOS = ("storm", "rebalances", "faults", "brokers", "disk", "flood")
-MANY_BROKERS = ("storm", "brokers")
+SCENARIOS = ("storm", "storm_once", "rebalances", "faults", "brokers", "disk", "flood")
+MANY_BROKERS = ("storm", "storm_once", "brokers")
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     quiet_library_logs()
     with tempfile.TemporaryDirectory(prefix="fleet-chaos-") as folder:
         for name in sys.argv[1:] or SCENARIOS:
-            run = getattr(importlib.import_module(f"tests.chaos.{name}"), name)
+            run = getattr(importlib.import_module(f"tests.chaos.{name.removesuffix('_once')}"), name)
             if name == "disk" and not can_mount():
                 report.title("the disk scenario is left out: it mounts a small file system, which takes root")
                 continue

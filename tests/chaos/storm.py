@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Literal
 
 from tests.chaos.report import Report
 from tests.chaos.rig import Rig, rig
@@ -13,6 +14,8 @@ from tests.chaos.watch import OffsetsWatch, watching
 from tests.stories.fleet import WorkerProcess
 from tests.stories.models import write_package
 from tools.broker import Cluster
+
+Delivery = Literal["at_least_once", "exactly_once"]
 
 SESSION_MS = 3_000
 """Of the storm's workers, so that the partitions of a killed one move while the storm goes on."""
@@ -23,10 +26,11 @@ ANSWERED_WITHIN_S = 120.0
 class Storm:
     """The workers of a storm."""
 
-    def __init__(self, rig: Rig, model: Path, chance: random.Random) -> None:
+    def __init__(self, rig: Rig, model: Path, chance: random.Random, delivery: Delivery) -> None:
         self._rig = rig
         self._model = model
         self._chance = chance
+        self._delivery = delivery
         self._workers: list[WorkerProcess] = []
         self.kills = 0
         self.ended: list[str] = []
@@ -39,6 +43,7 @@ class Storm:
     @property
     def _variables(self) -> dict[str, str]:
         return {
+            "FLEET_DELIVERY": self._delivery,
             "FLEET_KAFKA__SESSION_TIMEOUT_MS": str(SESSION_MS),
             "FLEET_KAFKA__HEARTBEAT_INTERVAL_MS": "500",
             "FLEET_KAFKA__METADATA_MAX_AGE_MS": "5000",
@@ -64,12 +69,21 @@ class Storm:
                     self._workers[at] = self._rig.fleet.worker(self._model, **self._variables)
 
 
-async def storm(cluster: Cluster, folder: Path, sizes: Sizes, report: Report) -> None:
+async def storm_once(cluster: Cluster, folder: Path, sizes: Sizes, report: Report) -> None:
+    """The same with `delivery = "exactly_once"`: no state may have two committed answers."""
+    await storm(cluster, folder, sizes, report, "exactly_once")
+
+
+async def storm(
+    cluster: Cluster, folder: Path, sizes: Sizes, report: Report, delivery: Delivery = "at_least_once"
+) -> None:
     """Ask `sizes.states` states while workers die; then check the ledger."""
-    report.title(f"kill storm: {sizes.states} states, {sizes.agents} agents, {len(cluster.nodes)} broker(s)")
+    report.title(
+        f"kill storm ({delivery}): {sizes.states} states, {sizes.agents} agents, {len(cluster.nodes)} broker(s)"
+    )
     chance = random.Random(sizes.seed)
     async with rig(cluster, folder) as ours:
-        storm = Storm(ours, write_package(folder / "probe"), random.Random(sizes.seed + 1))
+        storm = Storm(ours, write_package(folder / "probe"), random.Random(sizes.seed + 1), delivery)
         await storm.start(sizes.workers)
         async with ours.reading(), watching(ours.settings) as watch:
             report.figure("workers serve", sizes.workers)
@@ -87,6 +101,8 @@ async def storm(cluster: Cluster, folder: Path, sizes: Sizes, report: Report) ->
             await asyncio.sleep(1.0)  # a commit, and answers that come twice
             raging[1].cancel()
         _check(ours, storm, watch, report)
+        if delivery == "exactly_once":
+            report.check("no second committed answer", not ours.ledger.doubled, ours.ledger.doubled)
         past = await ours.committed_past_unanswered()
         report.check("no offset is committed past an unanswered state", not past, past[:5] or "none")
 

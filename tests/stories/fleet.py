@@ -32,6 +32,8 @@ from topics.settings import FleetSettings
 from topics.wire import decode_action, encode_state
 
 COMMAND = [sys.executable, "-c", "from tools.cli import main; main()", "worker"]
+SIGNALLED = [sys.executable, "-c", "import tests.stories.commit_signals; from tools.cli import main; main()", "worker"]
+"""A worker that gets `COMMIT_SIGNAL` in front of a commit."""
 
 READY_WITHIN_S = 40.0
 """A worker imports torch, warms up and joins three groups; on two busy cores that takes seconds."""
@@ -42,6 +44,7 @@ class WorkerProcess:
 
     def __init__(self, settings: FleetSettings, model: Path, log: Path, **variables: str) -> None:
         self.log = log
+        command = SIGNALLED if "COMMIT_SIGNAL" in variables else COMMAND
         environment = {
             **os.environ,
             "FLEET_NAME": settings.name,
@@ -53,7 +56,7 @@ class WorkerProcess:
             **variables,
         }
         with log.open("ab") as output:
-            self.process = subprocess.Popen(COMMAND, env=environment, stdout=output, stderr=output)
+            self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The worker's log events called `name`."""
@@ -142,9 +145,9 @@ class Fleet:
                 found.read(await consumer.getmany(timeout_ms=100))
         return found
 
-    def reader(self, topics: Sequence[str]) -> Any:
+    def reader(self, topics: Sequence[str], **special: str) -> Any:
         """A started consumer of all partitions of `topics`, from their beginning, as an async context manager."""
-        consumer = make_consumer(self.settings.kafka, client_id="story-reader", auto_offset_reset="earliest")
+        consumer = make_consumer(self.settings.kafka, client_id="story-reader", auto_offset_reset="earliest", **special)
         counts = {self.names.dead: self.settings.topics.dead_partitions}
         consumer.assign(
             [TopicPartition(t, p) for t in topics for p in range(counts.get(t, self.settings.topics.partitions))]

@@ -147,7 +147,7 @@ _EVERYTHING = AclBindingFilter(
 def _binding(acl: Acl) -> AclBinding:
     operation = re.sub("(?<=[a-z])(?=[A-Z])", "_", acl.operation).upper()
     return AclBinding(
-        ResourceType[acl.resource.upper()],
+        ResourceType[acl.resource.upper().replace("-", "_")],
         acl.name,
         ResourcePatternType.LITERAL,
         acl.principal,

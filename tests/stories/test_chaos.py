@@ -14,7 +14,7 @@ from tests.chaos.flood import flood
 from tests.chaos.rebalances import rebalances
 from tests.chaos.report import Report
 from tests.chaos.sizes import Sizes, sizes_of
-from tests.chaos.storm import storm
+from tests.chaos.storm import storm, storm_once
 from tools.broker import Cluster, start_broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
@@ -52,6 +52,14 @@ def report(sizes: Sizes) -> Iterator[Report]:
 async def test_a_kill_storm_loses_nothing(own: Cluster, tmp_path: Path, sizes: Sizes, report: Report) -> None:
     """Workers killed −9: every state is answered, in order, to its agent; commits never go back."""
     await storm(own, tmp_path, sizes, report)
+
+
+@pytest.mark.slow
+async def test_a_kill_storm_answers_nobody_twice_with_exactly_once(
+    own: Cluster, tmp_path: Path, sizes: Sizes, report: Report
+) -> None:
+    """Workers killed −9 and rebalances: one committed answer for each state, none missing."""
+    await storm_once(own, tmp_path, sizes, report)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import trustme
 from tests.stories.fleet import Fleet, observation
 from tests.stories.models import write_package
 from tests.stories.secured import Secured, commit, create, delete, may, read, secured_broker, write
-from topics.acls import ROLES, Role
+from topics.acls import ROLES, Role, acls_of
 from topics.client import AgentClient
 from topics.errors import BrokerUnavailable
 from topics.kafka import make_admin, make_consumer, make_producer, require_topics, started
@@ -80,6 +80,29 @@ async def test_with_their_rights_all_roles_do_their_work_and_no_secret_is_shown(
         fleet.close()
     for password in secured.security.users.values():
         assert password not in "".join(shown)
+
+
+async def test_exactly_once_needs_the_rights_on_its_transactional_ids_and_no_more(
+    secured: Secured, topics: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them a worker says so and ends; with them it serves."""
+    settings = FleetSettings(name=NAMES.fleet, kafka=secured.kafka("admin"), topics=TopicSettings(partitions=2))
+    fleet, model = Fleet(settings, tmp_path), write_package(tmp_path / "probe")
+    as_worker = {**secured.variables("worker", tmp_path), "FLEET_DELIVERY": "exactly_once"}
+    try:
+        refused = fleet.worker(model, **as_worker)
+        assert await refused.ended() == 1
+        says = "user 'worker' may not use transactional ID guarded."
+        assert says in refused.log.read_text().splitlines()[-1]
+        secured.grant(acls_of("worker", "User:worker", NAMES, (), transactional=2))
+        await fleet.worker(model, **as_worker).ready()
+        for name, value in secured.variables("agent", tmp_path).items():
+            monkeypatch.setenv(name, value)
+        async with AgentClient(NAMES.fleet, timeout_s=20) as client:
+            reply = await client.decide("agent-7", observation(3.0))
+            np.testing.assert_array_equal(reply.action, observation(3.0))
+    finally:
+        fleet.close()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -57,6 +57,14 @@ def test_reply_topics_of_the_settings_and_of_an_agent_count() -> None:
     assert ("User:agent", "game.actions") not in {(one["principal"], one["name"]) for one in found}
 
 
+def test_exactly_once_adds_the_transactional_ids() -> None:
+    """As many as the lanes have partitions."""
+    Path("fleet.toml").write_text('delivery = "exactly_once"\n[topics]\npartitions = 2')
+    lines = printed("--kafka-acls", "--principal", "worker=gpu")
+    assert "--transactional-id game.high.0 --transactional-id game.high.1 --transactional-id game.normal.0" in lines
+    assert "--transactional-id" not in printed("--kafka-acls", "--principal", "agent=a")
+
+
 @pytest.mark.parametrize("wrong", ["alice", "boss=alice", "agent="])
 def test_a_wrong_principal_is_one_line(wrong: str) -> None:
     """It names what was found and what is expected."""

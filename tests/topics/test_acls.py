@@ -37,6 +37,14 @@ def test_a_worker_reads_states_in_its_groups_and_writes_answers() -> None:
     }
 
 
+def test_a_worker_with_exactly_once_may_use_its_transactional_ids() -> None:
+    """One of each partition of each lane; nobody else gets any."""
+    more = {role: {*acls_of(role, "User:me", NAMES, (), 2)} - {*acls_of(role, "User:me", NAMES)} for role in ROLES}
+    expected = {f"game.{lane}.{partition}" for lane in ("high", "normal", "low") for partition in (0, 1)}
+    assert {acl[1:] for acl in more["worker"]} == {("transactional-id", name, "Write") for name in expected}
+    assert not more["agent"] and not more["tools"]
+
+
 def test_tools_forge_no_action_and_move_no_group() -> None:
     """They redrive dead letters and look after the topics."""
     written = {name for kind, name, operation in rights("tools") if operation == "Write"}

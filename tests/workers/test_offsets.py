@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workers import finished
 from workers.offsets import LaneOffsets, PartitionOffsets
 
 
@@ -169,3 +173,64 @@ def test_a_partition_waits_for_a_commit_while_its_position_has_moved() -> None:
     assert lane.waits_for_commit
     lane.revoke()
     assert not offsets.waits_for_commit
+
+
+class Transacted:
+    """A partition with gaps, answered in any order by owners that come and go; what is answered never is again."""
+
+    def __init__(self, log: list[int]) -> None:
+        self.log = log
+        self.answered: set[int] = set()
+        self.found = (log[0], "")
+        self.take_over()
+
+    def take_over(self) -> None:
+        """A new owner goes on where the last one has committed."""
+        self.offsets = PartitionOffsets("t", 0)
+        self.offsets.resume(*self.found)
+        self.unread = [offset for offset in self.log if offset >= self.found[0]]
+        self.waiting: set[int] = set()
+        self.running: list[int] = []
+
+    def receive(self, n: int) -> None:
+        polled, self.unread = self.unread[:n], self.unread[n:]
+        if polled:
+            self.offsets.received(polled)
+            skipped = self.offsets.skip_answered(polled)
+            assert skipped == self.answered.intersection(polled)
+            self.running += [offset for offset in polled if offset not in skipped]
+
+    def transact(self, n: int) -> None:
+        self.waiting |= {self.running.pop() for _ in range(min(n, len(self.running)))}
+        if (covered := self.offsets.covering(self.waiting)) is not None:
+            self.found, going = covered[0], set(covered[1])
+            self.offsets.committed(self.found)
+            for offset in going:
+                self.offsets.finished(offset)
+            self.waiting -= going
+            self.answered |= going
+            assert self.answered.issuperset(offset for offset in self.log if offset < self.found[0])
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=60),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=60),
+    st.integers(5, 40),
+    st.randoms(use_true_random=False),
+)
+def test_what_goes_in_a_transaction_is_always_named_by_its_commit(
+    steps: list[int], turns: list[tuple[int, int, int]], characters: int, random: Any
+) -> None:
+    """However little the map holds: each owner skips all that went before, and in the end everything goes."""
+    partition = Transacted([sum(steps[: at + 1]) for at in range(len(steps))])
+    with patch.object(finished, "MAX_CHARACTERS", characters):
+        for receive, answer, take_over in turns:
+            if take_over == 0:
+                partition.take_over()
+            partition.receive(receive)
+            random.shuffle(partition.running)
+            partition.transact(answer)
+        partition.receive(len(partition.log))
+        partition.transact(len(partition.log))
+    assert partition.answered == set(partition.log)
+    assert partition.found[0] == partition.log[-1] + 1

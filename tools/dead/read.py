@@ -17,7 +17,7 @@ from tools.dead.ledger import Ledger
 from tools.dead.notes import decode_note, is_note
 from topics.closing import network_of
 from topics.errors import BrokerUnavailable
-from topics.kafka import make_consumer, require_topics
+from topics.kafka import log_ends, make_consumer, require_topics
 from topics.letters import DeadLetter, read_letter
 from topics.settings import KafkaSettings
 
@@ -48,9 +48,8 @@ def make_reader(kafka: KafkaSettings) -> AIOKafkaConsumer:
 
 
 async def ends_of(consumer: AIOKafkaConsumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offsets that the next records will get."""
-    found: dict[TopicPartition, int] = await _bounded(consumer, consumer.end_offsets(list(places)))
-    return found
+    """The offsets that the next records will get: reading that far waits for transactions that are still open."""
+    return await _bounded(consumer, log_ends(consumer, places))
 
 
 async def begins_of(consumer: AIOKafkaConsumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
