@@ -12,9 +12,10 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from tests.workers.build import TOPIC, request
-from tests.workers.test_reply import ACTION, FakeBatch
+from tests.workers.test_reply import FakeBatch
 from topics.columns import ActionColumns
 from topics.outbox import Outbox, SendFailed
+from topics.tensors import TensorSpec
 from workers import transactions
 from workers.dead_letters import DeadLetters
 from workers.errors import PartitionTaken, TakeOverFailed
@@ -26,11 +27,14 @@ from workers.requests import Batch, Fault, Predicted, Refusal, Request
 from workers.settings import Settings
 from workers.transactions import Transactions
 
+ACTION = TensorSpec("action", "int64", ())
 SETTINGS = Settings.model_validate({"delivery": "exactly_once", "commit": {"transaction_ms": 1}})
 
 
 class FakeProducer:
     """Writes down what is asked of it; fails where told to."""
+
+    _txn_manager = None  # `topics.kafka.renew_identity` looks at it
 
     def __init__(self, log: list[str], **failures: KafkaError) -> None:
         self.log = log
