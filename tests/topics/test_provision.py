@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from topics.drift import TopicFound
 from topics.errors import BrokerUnavailable
-from topics.kafka import make_admin, quiet_library_logs, started
+from topics.kafka import make_admin, quiet_library_logs, require_topics, started
 from topics.names import LANES
 from topics.provision import ProvisionError, apply, ensure_topics, find_differences, read_cluster
 from topics.settings import FleetSettings, KafkaSettings, TopicSettings
@@ -70,6 +70,7 @@ async def test_altering_keeps_what_others_set(
     settings = fleet(fleet_name, kafka)
     low = settings.names.states("low")
     await admin.create_topics([NewTopic(low, 3, 1, topic_configs={"retention.ms": "1000", "flush.ms": "777"})])
+    await require_topics(admin, [low])  # a new topic takes a moment to be seen
     done = (await apply(admin, specs_of(settings))).done
     assert ("retention.ms", "1000") in [(item.what, item.found) for item in done if item.topic == low]
     assert await find_differences(settings) == ()
