@@ -202,7 +202,7 @@ def test_observations_are_taken_in_every_form_described(name: str) -> None:
 def test_an_action_has_the_fields_that_are_written_and_read() -> None:
     """Also inside timing and origin."""
     described, timing = SCHEMAS["Action"]["properties"], SCHEMAS["Action"]["properties"]["timing"]
-    action = Action("action", 3, 1, "why", "m v1", "low", "w", Timing(1, 2, 3), {"value": 0.5}, Origin("t", 0, 7))
+    action = Action("action", 3, 1, "why", "m v1", "low", "w", Timing(1, 2, 3), {"value": 0.5}, Origin("t", 0, 7), 1)
     assert described.keys() == unpacked(encode_action(action)).keys()
     assert described.keys() == {"v", *(field.name for field in fields(Action))}
     assert decode_action(encode_action(action)) == action

@@ -102,22 +102,23 @@ class ActionColumns:
             tail += bytes(spec.nbytes)
         return np.frombuffer(bytes(tail), np.uint8), places
 
-    def open(self, lane: str, wait_us: int, predict_us: int, batch_size: int) -> bytes:
-        """The bytes in front of `seq`, the same for all rows of a batch that share lane and wait."""
+    def open(self, lane: str, wait_us: int, epoch: int, predict_us: int, batch_size: int) -> bytes:
+        """The bytes in front of `seq`, the same for all rows of a batch that share lane, wait and epoch."""
         timing = {"wait_us": wait_us, "predict_us": predict_us, "batch_size": batch_size}
         more = 3 if len(self._outputs) > 1 else 2
-        return _open_map({**self._common, "lane": lane, "timing": timing}, more) + _SEQ
+        return _open_map({**self._common, "lane": lane, "epoch": epoch, "timing": timing}, more) + _SEQ
 
     def encode(
         self,
         lanes: Sequence[str],
         waits_us: Sequence[int],
+        epochs: Sequence[int],
         seqs: Sequence[int | None],
         predict_us: int,
         outputs: Mapping[str, Array],
     ) -> list[bytes]:
         """The bytes of n actions that ran in one batch. `outputs`: name → [n, *shape]."""
-        shared = list(zip(lanes, waits_us, strict=True))  # rows of one poll share lane and wait
+        shared = list(zip(lanes, waits_us, epochs, strict=True))  # rows of one poll share all three
         heads = {mine: self.open(*mine, predict_us, len(seqs)) for mine in set(shared)}
         rows = zip([heads[mine] for mine in shared], map(_pack, seqs), self.tails(outputs), strict=True)
         return list(map(b"".join, rows))

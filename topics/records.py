@@ -67,3 +67,5 @@ class Action:
     timing: Timing = field(default_factory=Timing)
     extras: dict[str, Any] = field(default_factory=dict)
     origin: Origin | None = None
+    epoch: int | None = None
+    """Which assignment of the lane's partitions it was, as the worker counts them."""

@@ -184,6 +184,7 @@ def encode_action(action: Action) -> bytes:
         "model": action.model,
         "worker": action.worker,
         "lane": action.lane,
+        **({} if action.epoch is None else {"epoch": action.epoch}),
         "timing": {
             "wait_us": action.timing.wait_us,
             "predict_us": action.timing.predict_us,
@@ -214,8 +215,9 @@ def decode_action(value: bytes, limits: Limits = DEFAULT_LIMITS) -> Action:
     try:
         timing = Timing(**{name: int(us) for name, us in get("timing", {}).items() if name in _TIMINGS})
         origin = Origin(*fields["origin"]) if get("origin") else None
+        epoch = None if get("epoch") is None else int(fields["epoch"])
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DecodeError(f"timing or origin is malformed: {_first_line(error)}") from error
+        raise DecodeError(f"timing, origin or epoch is malformed: {_first_line(error)}") from error
     return Action(
         outcome=fields["outcome"],
         seq=get("seq"),
@@ -227,6 +229,7 @@ def decode_action(value: bytes, limits: Limits = DEFAULT_LIMITS) -> Action:
         timing=timing,
         extras=get("extras") or {},
         origin=origin,
+        epoch=epoch,
     )
 
 

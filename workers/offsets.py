@@ -18,10 +18,21 @@ from workers.finished import decode, encode, encode_whole, runs
 class PartitionOffsets:
     """The received, unfinished offsets of one partition during one assignment."""
 
-    __slots__ = ("_answered_before", "_committed", "_highest", "_next", "_unfinished", "partition", "revoked", "topic")
+    __slots__ = (
+        "_answered_before",
+        "_committed",
+        "_highest",
+        "_next",
+        "_unfinished",
+        "epoch",
+        "partition",
+        "revoked",
+        "topic",
+    )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, epoch: int = 0) -> None:
         self.topic = topic
+        self.epoch = epoch
         self.partition = partition
         self.revoked = False
         self._unfinished: dict[int, None] = {}
@@ -149,7 +160,9 @@ class LaneOffsets:
         """A rebalance gave us `partitions`, all with clean state."""
         self.revoke()
         self.epoch += 1
-        self._owned = {partition: PartitionOffsets(self.topic, partition) for partition in sorted(partitions)}
+        self._owned = {
+            partition: PartitionOffsets(self.topic, partition, self.epoch) for partition in sorted(partitions)
+        }
 
     def revoke(self) -> None:
         """A rebalance took everything (the classic protocol is eager: it always takes everything)."""

@@ -176,6 +176,7 @@ class Encoder:
         values = self._columns.encode(
             [request.lane for request in requests],
             waits_us,
+            [request.offsets.epoch for request in requests],
             [request.seq for request in requests],
             ran.ended_us - ran.started_us,
             ran.outputs,
@@ -205,6 +206,7 @@ class Encoder:
                 timing=Timing(wait_us, ran.ended_us - ran.started_us, len(ran.batch)),
                 extras={name: value(ran.outputs[name][row]) for name in others},
                 origin=_origin(request),
+                epoch=request.offsets.epoch,
             )
         )
 
@@ -220,6 +222,7 @@ class Encoder:
                 lane=request.lane,
                 worker=self._worker,
                 origin=_origin(request),
+                epoch=request.offsets.epoch,
             )
         )
 

@@ -35,7 +35,7 @@ def test_actions_of_a_batch_have_the_bytes_of_single_ones(extras: tuple[TensorSp
     outputs = (TensorSpec("action", "int64", ()), *extras)
     columns = ActionColumns(outputs, "m v1", "w-1")
     values = {spec.name: np.arange(3 * spec.count, dtype=spec.numpy).reshape(3, *spec.shape) for spec in outputs}
-    encoded = columns.encode(["high", "normal", "high"], [5, 70_000, 5], [0, 300, 2**33], 80, values)
+    encoded = columns.encode(["high", "normal", "high"], [5, 70_000, 5], [1, 2, 1], [0, 300, 2**33], 80, values)
     for row, (lane, wait_us, seq) in enumerate([("high", 5, 0), ("normal", 70_000, 300), ("high", 5, 2**33)]):
         single = Action(
             "action",
@@ -46,5 +46,6 @@ def test_actions_of_a_batch_have_the_bytes_of_single_ones(extras: tuple[TensorSp
             worker="w-1",
             timing=Timing(wait_us, 80, 3),
             extras={spec.name: values[spec.name][row] for spec in extras},
+            epoch=2 if lane == "normal" else 1,
         )
         assert encoded[row] == encode_action(single)

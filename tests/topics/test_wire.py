@@ -44,6 +44,7 @@ ACTIONS = {
         timing=Timing(120, 80, 64),
         extras={"logits": np.array([0.5, 1.5], np.float32)},
     ),
+    "action_v1_epoch": Action("rejected", None, reason="bad", model="m v1", lane="high", worker="w-1", epoch=3),
     "action_v1_expired": Action("expired", 3, reason="deadline passed", model="m v1", lane="low", worker="w-1"),
     "action_v1_origin": Action("action", 0, 1, lane="normal", origin=Origin("f.states.normal", 3, 41)),
 }

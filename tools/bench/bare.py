@@ -62,7 +62,13 @@ class Loop:
         self._producer = producer
         self._actions = settings.names.actions
         self._lanes: dict[str, Lane] = {settings.names.states(lane): lane for lane in LANES}
-        self._common = {"v": 1, "outcome": "action", "model": str(model.manifest), "worker": settings.worker}
+        self._common = {
+            "v": 1,
+            "outcome": "action",
+            "model": str(model.manifest),
+            "worker": settings.worker,
+            "epoch": 1,
+        }
         self._input = model.manifest.inputs[0]
         self._outputs = model.manifest.outputs
         self._pack = msgpack.Packer().pack

@@ -29,7 +29,7 @@ def batch(actions: Array, model: str = "m-1", extras: dict[str, Array] | None = 
     size = len(actions)
     waits_us = fields.get("waits_us", [1234] * size)
     seqs = fields.get("seqs", range(size))
-    return ActionColumns(specs, model, "w1").encode(["normal"] * size, waits_us, seqs, 500, outputs)
+    return ActionColumns(specs, model, "w1").encode(["normal"] * size, waits_us, [1] * size, seqs, 500, outputs)
 
 
 def forbid_single(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
