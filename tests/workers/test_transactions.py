@@ -12,9 +12,10 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from tests.workers.build import TOPIC, request
-from tests.workers.test_reply import ACTION, FakeBatch
+from tests.workers.test_reply import FakeBatch
 from topics.columns import ActionColumns
 from topics.outbox import Outbox, SendFailed
+from topics.tensors import TensorSpec
 from workers import transactions
 from workers.dead_letters import DeadLetters
 from workers.errors import PartitionTaken, TakeOverFailed
@@ -36,6 +37,7 @@ class FakeProducer:
         self.log = log
         self.failures = failures
         self.sent: list[dict[str, Any]] = []
+        self._txn_manager = None
         self.committed: list[tuple[int, str]] = []
         self.may_commit = asyncio.Event()
         self.may_commit.set()
@@ -105,7 +107,7 @@ class Bench:
         self.consumer = FakeConsumer(self.log, at)
         self.owned = LaneOffsets(TOPIC)
         self.answered: list[int] = []
-        encoder = Encoder(ActionColumns([ACTION], "m v1", "w"), ["action"], "m v1", "w")
+        encoder = Encoder(ActionColumns([TensorSpec("action", "int64", ())], "m v1", "w"), ["action"], "m v1", "w")
         self.out = Transactions(SETTINGS, self._letters, encoder, self._count, Metrics(max_batch=8))
         monkeypatch.setattr(transactions, "stop", self._stop)
         monkeypatch.setattr(self.out, "_producer", self._start)
