@@ -40,6 +40,7 @@ class FakeProducer:
         self.log = log
         self.failures = failures
         self.sent: list[dict[str, Any]] = []
+        self._txn_manager = None
         self.committed: list[tuple[int, str]] = []
         self.may_commit = asyncio.Event()
         self.may_commit.set()
@@ -109,7 +110,7 @@ class Bench:
         self.consumer = FakeConsumer(self.log, at)
         self.owned = LaneOffsets(TOPIC)
         self.answered: list[int] = []
-        encoder = Encoder(ActionColumns([ACTION], "m v1", "w"), ["action"], "m v1", "w")
+        encoder = Encoder(ActionColumns([TensorSpec("action", "int64", ())], "m v1", "w"), ["action"], "m v1", "w")
         self.out = Transactions(SETTINGS, self._letters, encoder, self._count, Metrics(max_batch=8))
         monkeypatch.setattr(transactions, "stop", self._stop)
         monkeypatch.setattr(self.out, "_producer", self._start)
