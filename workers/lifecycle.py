@@ -66,7 +66,8 @@ then takes about a ms every few thousand decisions, which the high lane cannot f
 SETTLE_SHARE = 0.6
 """Of the drain's time, for answering what is held; the rest is for the commit and for leaving."""
 COMMIT_SHARE = 0.2
-"""Of the drain's time, for the last commit, which never ends by itself when the broker is away."""
+"""Of the drain's time, for the last flush of answers and the last commit, half each: neither ends by itself when the
+broker is away."""
 
 
 async def run_worker(settings: Settings) -> None:
@@ -241,9 +242,10 @@ class Life:
         within_s = self._settings.drain.timeout_s * SETTLE_SHARE
         await _first_of(worker.settled(LANES, within_s, queued=True), self._signals.hurry.wait())
         worker.stop_timer()
-        commit_s = self._settings.drain.timeout_s * COMMIT_SHARE
+        commit_s = self._settings.drain.timeout_s * COMMIT_SHARE / 2
+        await worker.replies.finish(commit_s)
         await asyncio.gather(*(intake.commit.commit(commit_s) for intake in self._intakes.values()))
-        log.info("drained", unanswered=worker.lanes.outstanding)  # the loops end in this very turn: no answer follows
+        log.info("drained", unanswered=worker.lanes.outstanding)
 
 
 async def _first_of(*awaited: Awaitable[object]) -> None:

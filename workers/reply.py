@@ -45,7 +45,10 @@ class WayOut(Protocol):
         """Requests ended without a model."""
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send until cancelled, or finished."""
+
+    async def finish(self, within_s: float) -> None:
+        """Once this returns no answer leaves that the commit after it would not know of."""
 
 
 class Replies:
@@ -70,6 +73,8 @@ class Replies:
         self._refusals: list[Refusal] = []
         self._wake = asyncio.Event()
         self._sending = False
+        self._finishing = False
+        self._finished = asyncio.Event()
         self.flushes = 0
         """Acknowledged flushes."""
 
@@ -93,10 +98,13 @@ class Replies:
             self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled. Raises `SendFailed` when the broker refuses: nothing of it is then finished."""
+        """Send until cancelled or finished. Raises `SendFailed` when the broker refuses: nothing of it then counts."""
         while True:
             await self._wake.wait()
             self._wake.clear()
+            if self._finishing:
+                self._finished.set()
+                return
             predicted, self._predicted = self._predicted, []
             refusals, self._refusals = self._refusals, []
             started_us, self._sending = now_us(), True
@@ -108,6 +116,16 @@ class Replies:
             self.flushes += 1
             answered = sum(map(len, (ran.batch for ran in predicted))) + len(ours)
             self._metrics.stage("reply", (now_us() - started_us) / 1e6, answered)
+
+    async def finish(self, within_s: float) -> None:
+        """Begin no more flushes, and wait for the one on its way. Takes `within_s` at most."""
+        self._finishing = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._finished.wait()
+        except TimeoutError:
+            pass  # its acknowledgement may never come; its states are not committed
 
     async def _send(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> list[Refusal]:
         """Send these answers; gives the requests whose action is too large for its topic, which have failed."""

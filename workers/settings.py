@@ -189,6 +189,13 @@ class Settings(FleetSettings):
             found = f"drain.revoke_timeout_s={self.drain.revoke_timeout_s:g}"
             text = f"{found} must be below kafka.rebalance_timeout_ms={rebalance_ms}, or the group gives up on us"
             raise Contradiction(text, "drain")
+        drain_ms, poll_ms = self.drain.timeout_s * 1000, self.kafka.max_poll_interval_ms
+        if drain_ms >= poll_ms:
+            found = f"drain.timeout_s={self.drain.timeout_s:g}"
+            text = (
+                f"{found} must be below kafka.max_poll_interval_ms={poll_ms}, or the group takes our partitions first"
+            )
+            raise Contradiction(text, "drain")
         if self.delivery == "exactly_once" and self.reply.acks != "all":
             text = (
                 f"delivery=exactly_once needs reply.acks=all, found {self.reply.acks}: transactions are durable or not"

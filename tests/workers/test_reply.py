@@ -318,3 +318,16 @@ async def test_a_topic_that_is_hidden_from_us_is_named() -> None:
     bench.replies.predicted(ran([request()]))
     with pytest.raises(SendFailed, match=r"not allowed to write to f\.actions: `fleet topics acls`"):
         await bench.run(0.4)
+
+
+async def test_a_finished_reply_step_begins_no_more_flushes() -> None:
+    """What is on its way is waited for; what comes later is neither sent nor counted, as no commit would know of it."""
+    bench = Bench()
+    running = asyncio.ensure_future(bench.replies.run())
+    bench.replies.predicted(ran([request("a")]))
+    await asyncio.sleep(0.05)
+    await bench.replies.finish(1.0)
+    sent = len(bench.producer.sent)
+    bench.replies.predicted(ran([request("b")]))
+    await asyncio.wait_for(running, 1.0)
+    assert sent == len(bench.producer.sent) == 1 and bench.answered == [1]

@@ -19,3 +19,9 @@ def test_predictors_that_would_leave_a_lane_alone_are_refused(predictors: list[d
     """A reserved one runs high only, a standby nothing while others serve."""
     with pytest.raises(ValidationError, match=said):
         Settings(predictors=tuple(PredictorSettings(**fields) for fields in predictors))  # type: ignore[arg-type]
+
+
+def test_a_drain_must_fit_between_two_polls() -> None:
+    """Who drains does not poll; the group would give its partitions away meanwhile."""
+    with pytest.raises(ValidationError, match=r"drain\.timeout_s=400 must be below kafka\.max_poll_interval_ms=300000"):
+        Settings.model_validate({"drain": {"timeout_s": 400}})
