@@ -28,7 +28,7 @@ class Policy:
     def __init__(self) -> None:
         self._job = Job(where.model, "bentoml")
 
-    @bentoml.api(route="/act", batchable=True, max_batch_size=128, max_latency_ms=1000)
+    @bentoml.api(route="/act", batchable=True, max_batch_size=128, max_latency_ms=10_000)
     def act(self, observation: np.ndarray) -> np.ndarray:
         """One forward pass for all that wait; the first axis is the batch."""
         return np.asarray(self._job.act(observation))

@@ -49,7 +49,8 @@ async def _theirs(
     rig: Rig, system: System, python: Path, seen: Array, seconds: float, on_second: Callable[[float], None]
 ) -> Run:
     port = free_ports(1)[0]
-    questions = [request(row.tolist(), port, binary=system.binary) for row in seen]
+    rows = [[row] if system.rows else row for row in seen.tolist()]
+    questions = [request(row, port, binary=system.binary) for row in rows]
     with running(system, python, Place(rig.settings.model.path, port=port)) as peer:
         give_up_at = time.monotonic() + START_WITHIN_S
         while not await answers(port, questions[0]):

@@ -3,11 +3,10 @@
 Batches of up to 128 with a wait of 2 ms, its ZeroMQ transport (`fast_queue`), JSON, access log off.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import litserve
+from fastapi import Request
 
 from tools.bench.peers.job import Job, place
 
@@ -21,8 +20,8 @@ class Policy(litserve.LitAPI):
         """In the worker's process."""
         self._job = Job(where.model, "litserve")
 
-    def decode_request(self, request: dict[str, Any]) -> Any:
-        """One agent's observation."""
+    def decode_request(self, request: Request) -> Any:
+        """One agent's observation. LitServe reads the annotation: a `Request` comes as its JSON."""
         return request["observation"]
 
     def batch(self, inputs: list[Any]) -> list[Any]:

@@ -48,7 +48,8 @@ def is_whole(answer: bytes) -> bool:
     if not found:
         return False
     if not head.startswith(b"HTTP/1.1 200 ") or len(body) > LONGEST_BODY:
-        raise BadAnswer(f"expected an action, found {answer[:200].decode(errors='replace')!r}")
+        status = head.partition(b"\r\n")[0].decode(errors="replace")
+        raise BadAnswer(f"expected an action, found {status!r}: {body[:100].decode(errors='replace')}")
     _, found, length = head.lower().partition(b"content-length:")
     if found:
         return len(body) >= int(length.split(b"\r\n", 1)[0])

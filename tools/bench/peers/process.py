@@ -17,6 +17,7 @@ from tools.bench.peers.job import Place
 from tools.bench.peers.systems import System
 
 QUIET: Final = {
+    "PYTHONUNBUFFERED": "1",
     "PYTHONSAFEPATH": "1",  # the folder that one runs it in is not for its imports
     "DO_NOT_TRACK": "1",
     "BENTOML_DO_NOT_TRACK": "True",

@@ -1,20 +1,24 @@
 """Ray Serve: `@serve.batch` in one replica behind Serve's HTTP proxy.
 
-Batches of up to 128 with a wait of 2 ms, room for all agents at once (`max_ongoing_requests`), JSON, access log off.
+Batches of up to 128 with a wait of 2 ms, room for all agents at once (`max_ongoing_requests`), JSON, access log off,
+Serve's settings for throughput. Not its HAProxy, which listens on all interfaces.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray import serve
 from starlette.requests import Request
 
 from tools.bench.peers.job import Job, Place, place
+
+os.environ |= {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0"}  # read at import
+import ray
+from ray import serve
 
 
 @serve.deployment(num_replicas=1, max_ongoing_requests=2048, ray_actor_options={"num_cpus": 1})
@@ -36,7 +40,13 @@ class Policy:
 
 def main(where: Place) -> None:
     """Serve until a signal comes."""
-    ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.WARNING, log_to_driver=False)
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        logging_level=logging.WARNING,
+        log_to_driver=False,
+        _node_ip_address="127.0.0.1",
+    )
     serve.start(
         http_options={"host": "127.0.0.1", "port": where.port},
         logging_config={"enable_access_log": False, "log_level": "WARNING"},

@@ -16,6 +16,13 @@ TITLES: Final = {
     "closed": "closed: agents that wait for their answers, one request each",
 }
 
+COLUMNS: Final = {
+    "decisions_per_s": "decisions/s",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "cpu_us_per_decision": "CPU µs",
+}
+
 
 def show_peers(console: Console, found: Mapping[str, Any]) -> None:
     """Print what `fleet bench peers` found."""
@@ -32,14 +39,12 @@ def show_peers(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _table(benchmark: str, systems: Mapping[str, Any]) -> Table:
-    percentiles = ("p50_ms", "p99_ms") if benchmark == "closed" else ()
-    names = [key.replace("_", " ") for key in percentiles]
-    table = new_table("", "decisions/s", *names, "worker", *names, "worker ÷ it (lowest–highest)", "pairs")
+    """Two rows for each system: its own, and the worker's beside it."""
+    keys = ("decisions_per_s", *(("p50_ms", "p99_ms") if benchmark == "closed" else ()), "cpu_us_per_decision")
+    table = new_table("", *(COLUMNS[key] for key in keys), "worker ÷ it (lowest–highest)")
     for name, one in systems.items():
-        if "ratio" not in one:
-            continue
-        theirs = [number(one[key]) for key in ("decisions_per_s", *percentiles)]
-        ours = [number(one[f"fleet_{key}"]) for key in ("decisions_per_s", *percentiles)]
-        spread = f"{one['ratio']:.1f} ({one['ratio_min']:.1f}–{one['ratio_max']:.1f})"
-        table.add_row(f"{name} {one['version']}", *theirs, *ours, spread, str(one["pairs"]))
+        if "ratio" in one:
+            spread = f"{one['ratio']:.1f} ({one['ratio_min']:.1f}–{one['ratio_max']:.1f})"
+            table.add_row(f"{name} {one['version']}", *(number(one[key]) for key in keys), spread)
+            table.add_row("  worker beside it", *(number(one[f"fleet_{key}"]) for key in keys), "", style="dim")
     return table

@@ -23,6 +23,8 @@ class System:
     at_least: float | None = None
     binary: bool = False
     """Behind HTTP: MessagePack rather than JSON, where its documents advise it."""
+    rows: bool = False
+    """Behind HTTP: a request holds a batch, here of one observation."""
 
     @property
     def module(self) -> str:
@@ -57,7 +59,7 @@ SYSTEMS: Final = (
     System("quix", "quixstreams", "drain", 10),
     System("faust", "faust-streaming", "drain", 10),
     System("ray", "ray", "closed"),
-    System("bentoml", "bentoml", "closed"),
+    System("bentoml", "bentoml", "closed", rows=True),
     System("litserve", "litserve", "closed"),
     System("mosec", "mosec", "closed", binary=True),
 )
