@@ -33,12 +33,19 @@ class ChildFailed(FleetError):
 
 
 class Child:
-    """One process; `name` is what people know it by."""
+    """One process; `name` is what people know it by, `python` runs `command`."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        python: str | Path = sys.executable,
+    ) -> None:
         self.name = name
         self.log = log
-        words = [sys.executable, *command]
+        words = [str(python), *command]
         if sys.platform == "linux":
             script = str(die_with_parent.__file__)
             words = [sys.executable, "-I", "-S", script, str(os.getpid()), *words]
@@ -80,7 +87,8 @@ class Child:
             if await asyncio.to_thread(is_ready):
                 return
             if time.monotonic() > give_up_at:
-                raise ChildFailed(f"the {self.name} is not ready after {within_s:g} s (log: {self.log})")
+                said = last_words(self.log)
+                raise ChildFailed(f"the {self.name} is not ready after {within_s:g} s: {said} (log: {self.log})")
             await asyncio.sleep(POLL_S)
 
     def stop(self, within_s: float = STOP_WITHIN_S) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,11 @@ from tools.bench.idle import idle as run_idle
 from tools.bench.machine import machine
 from tools.bench.open_loop import Plan as OpenPlan
 from tools.bench.open_loop import open_loop as run_open
+from tools.bench.peers.report import show_peers
+from tools.bench.peers.results import as_dict as found_peers
+from tools.bench.peers.run import Plan as PeersPlan
+from tools.bench.peers.run import compare, install
+from tools.bench.peers.systems import chosen
 from tools.bench.report import show_result
 from tools.bench.results import Result
 from tools.bench.rig import Rig, bench_settings, open_rig
@@ -133,6 +139,37 @@ def run(
         "idle": lambda rig, show: run_idle(rig, seconds, show),
     }
     _bench(measures, model, servers, json_file)
+
+
+@app.command()
+def peers(
+    only: Annotated[str | None, typer.Option("--only", help="Some of them, separated by commas.")] = None,
+    records: Records = 200_000,
+    seconds: Seconds = 6,
+    rounds: Rounds = 2,
+    agents: Agents = 512,
+    model: Model = None,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """The same job on FastStream, Quix Streams, faust, and behind HTTP on Ray, BentoML, LitServe, Mosec."""
+    plan = PeersPlan(records, seconds, rounds, agents)
+    console, show = Console(), Show(Console(stderr=True))
+    systems = install(chosen(only), console)
+    with bench_settings("peers", model, servers, console) as settings:
+
+        async def measured() -> dict[str, Any]:
+            gc.collect()
+            gc.freeze()
+            async with open_rig(settings) as rig:
+                about = machine(settings, rig.manifest)
+                await compare(rig, systems, plan, show)
+                return {**found_peers([pairs for pairs, _ in systems], asdict(plan)), "machine": about}
+
+        found = asyncio.run(measured())
+    show_peers(console, found)
+    if json_file is not None:
+        _write(json_file, found)
 
 
 def _kind(text: str) -> Kind:

@@ -68,10 +68,7 @@ async def _play(rig: Rig, plan: Plan, client: AgentClient, window: Window, on_se
             seen = observations(rig.observation, len(ids), number)
             group.create_task(_ask_again_and_again(client, lane, ids, seen, window, run))
         await window.run(WARM_S, on_second)
-    answered = sum(part.answered for part in run.lanes.values())
-    run.decisions_per_s = answered / window.seconds
-    run.cpu_us = window.cpu_s / max(answered, 1) * 1e6
-    return run
+    return window.finish(run)
 
 
 async def _ask_again_and_again(

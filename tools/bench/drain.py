@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -39,7 +40,7 @@ async def drain(rig: Rig, records: int, call: int, rounds: int, show: Show) -> R
             with show.bar(f"round {number + 1}/{rounds}: bare loop", records) as on_count:
                 bare.append(await _bare(rig, ends, records, on_count))
             with show.bar(f"round {number + 1}/{rounds}: worker", records) as on_count:
-                fleet.append(await _fleet(rig, ends, records, on_count))
+                fleet.append(await drain_worker(rig, ends, records, on_count))
     options = {"records": records, "agents": AGENTS, "call": call, "rounds": rounds}
     return Result("drain", options, fleet, bare, goals=GOALS)
 
@@ -50,24 +51,42 @@ GOALS: Final = (Goal("ratio", "at least", 0.75), Goal("cpu_ratio", "at most", 1.
 async def _bare(rig: Rig, ends: Ends, records: int, on_count: Callable[[int], None]) -> Run:
     already = await ends.count()
     async with rig.bare(backlog=True) as child:
-        return await _measured(child, ends, already, records, on_count)
+        return await measured(child, ends, already, records, on_count)
 
 
-async def _fleet(rig: Rig, ends: Ends, records: int, on_count: Callable[[int], None]) -> Run:
+async def drain_worker(rig: Rig, ends: Ends, records: int, on_count: Callable[[int], None]) -> Run:
+    """The worker drains the backlog of `records`.
+
+    Raises:
+        ChildFailed: it ended, stalled, or answered more than once.
+    """
     await rewind(rig.settings)
     already = await ends.count()
     async with rig.worker(ready=False) as child:
-        run = await _measured(child, ends, already, records, on_count)
+        run = await measured(child, ends, already, records, on_count)
     extra = await ends.count() - already - records
     if extra > 0 and rig.settings.delivery == "at_least_once":  # a transaction's marker counts as well: some per mille
         raise ChildFailed(f"the worker gave {extra} answers too many (log: {child.log})")
     return run
 
 
-async def _measured(child: Child, ends: Ends, already: int, records: int, on_count: Callable[[int], None]) -> Run:
-    samples = await ends.follow(child, already, records, on_count)
+async def measured(
+    child: Child,
+    ends: Ends,
+    already: int,
+    records: int,
+    on_count: Callable[[int], None],
+    limit_s: float = math.inf,
+) -> Run:
+    """`child` drains the backlog, or what it can of it within `limit_s`.
+
+    Raises:
+        ChildFailed: it ended or stalled.
+        FleetError: the backlog was too small.
+    """
+    samples = await ends.follow(child, already, records, on_count, limit_s)
     try:
-        measured = rate(samples, records, WARM_SHARE)
+        found = rate(samples, min(records, samples[-1].decisions), WARM_SHARE)
     except ValueError as error:
         raise FleetError(f"--records {records} is too few to measure: {error}") from error
-    return Run(measured.decisions_per_s, measured.cpu_us)
+    return Run(found.decisions_per_s, found.cpu_us)

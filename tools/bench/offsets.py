@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
-from tools.bench.children import Child, ChildFailed
+from tools.bench.children import Child, ChildFailed, last_words
 from tools.bench.stats import Sample
 from topics.kafka import make_consumer, started
 from topics.names import LANES
@@ -34,24 +35,27 @@ class Ends:
         """Records that were ever written there."""
         return sum((await self._consumer.end_offsets(self._partitions)).values())
 
-    async def follow(self, child: Child, already: int, total: int, on_count: Callable[[int], None]) -> list[Sample]:
-        """A sample every 20 ms until `total` records more than `already` are there.
+    async def follow(
+        self, child: Child, already: int, total: int, on_count: Callable[[int], None], limit_s: float = math.inf
+    ) -> list[Sample]:
+        """A sample every 20 ms until `total` records more than `already` are there, or `limit_s` after the first.
 
         Raises:
             ChildFailed: the process ended, or nothing came for 30 s.
         """
         samples: list[Sample] = []
-        done, progress_s = 0, time.monotonic()
-        while done < total:
+        done, progress_s, until_s = 0, time.monotonic(), math.inf
+        while done < total and progress_s < until_s:
             await asyncio.sleep(SAMPLE_S)
             before, done = done, await self.count() - already
             now_s = time.monotonic()
             samples.append(Sample(now_s, done, child.cpu_s()))
             on_count(done)
             if done > before:
-                progress_s = now_s
+                progress_s, until_s = now_s, until_s if before else now_s + limit_s
             elif now_s - progress_s > STALLED_S:
-                raise ChildFailed(f"the {child.name} stopped at {done} of {total} (log: {child.log})")
+                said = last_words(child.log)
+                raise ChildFailed(f"the {child.name} stopped at {done} of {total}: {said} (log: {child.log})")
         return samples
 
 

@@ -28,44 +28,47 @@ def show_result(console: Console, found: Mapping[str, Any]) -> None:
     if "lanes" in found:
         parts.append(_lanes(found, floor))
     console.print(f"\n[bold]{TITLES[found['benchmark']]}[/bold]")
-    console.print(Group(*parts, *(_goal(goal) for goal in found["goals"])))
+    console.print(Group(*parts, *(goal_line(goal) for goal in found["goals"])))
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
+    """A plain table, names on the left, numbers on the right."""
     table = Table(box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="right" if at else "left")
     return table
 
 
 def _throughput(found: Mapping[str, Any], floor: str) -> Table:
-    table = _table("", "worker", floor, "ratio (lowest–highest)")
+    table = new_table("", "worker", floor, "ratio (lowest–highest)")
     for title, key, ratio in (
         ("decisions/s", "decisions_per_s", "ratio"),
         ("CPU µs per decision", "cpu_us_per_decision", "cpu_ratio"),
     ):
         spread = f"{found[ratio]:.2f} ({found[f'{ratio}_min']:.2f}–{found[f'{ratio}_max']:.2f})"
-        table.add_row(title, _number(found[key]), _number(found[f"bare_{key}"]), spread)
+        table.add_row(title, number(found[key]), number(found[f"bare_{key}"]), spread)
     return table
 
 
 def _lanes(found: Mapping[str, Any], floor: str) -> Table:
-    table = _table("", "lane", "p50 ms", "p95 ms", "p99 ms", "offered", "answered", "unanswered")
+    table = new_table("", "lane", "p50 ms", "p95 ms", "p99 ms", "offered", "answered", "unanswered")
     for side, key in (("worker", "lanes"), (floor, "bare_lanes")):
         for lane, values in found.get(key, {}).items():
-            ms = [_number(values[percentile]) for percentile in ("p50_ms", "p95_ms", "p99_ms")]
+            ms = [number(values[percentile]) for percentile in ("p50_ms", "p95_ms", "p99_ms")]
             counts = [f"{values[count]:,}" for count in ("offered", "answered", "unanswered")]
             table.add_row(side, lane, *ms, *counts)
     return table
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Three digits, or all before the point."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _goal(goal: Mapping[str, Any]) -> Text:
+def goal_line(goal: Mapping[str, Any]) -> Text:
+    """A goal, and whether it is met."""
     mark, style = ("✓", "green") if goal["met"] else ("✗", "yellow")
     name = goal["key"].replace("/", " ")
-    return Text(f"{mark} {name} {_number(goal['found'])}, goal {goal['bound']} {goal['value']:g}", style)
+    return Text(f"{mark} {name} {number(goal['found'])}, goal {goal['bound']} {goal['value']:g}", style)

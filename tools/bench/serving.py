@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from tools.bench.children import Child
 from tools.bench.offsets import skip_to_end
+from tools.bench.results import Run
 from tools.bench.rig import Rig
 from topics.client import AgentClient
 
@@ -65,3 +66,10 @@ class Window:
         self.cpu_s = self._child.cpu_s() - cpu_s
         self.seconds = time.monotonic() - opened_s
         on_second(self.seconds)
+
+    def finish(self, run: Run) -> Run:
+        """`run` with the rate and CPU of the answers that came while the window was open."""
+        answered = sum(part.answered for part in run.lanes.values())
+        run.decisions_per_s = answered / self.seconds
+        run.cpu_us = self.cpu_s / max(answered, 1) * 1e6
+        return run
