@@ -126,6 +126,7 @@ async def test_asleep_while_nobody_takes_over_until_the_broker_gives_up(
     assert answers.keys() == asked.keys() and answers.doubled == 0
 
 
+@pytest.mark.slow
 async def test_by_default_a_worker_that_sleeps_before_its_commit_does_answer_twice(
     fleet: Fleet, tmp_path: Path, probe: Path
 ) -> None:
