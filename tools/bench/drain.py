@@ -45,7 +45,7 @@ async def drain(rig: Rig, records: int, call: int, rounds: int, show: Show) -> R
     return Result("drain", options, fleet, bare, goals=GOALS)
 
 
-GOALS: Final = (Goal("ratio", "at least", 0.75), Goal("cpu_ratio", "at most", 1.3))
+GOALS: Final = (Goal("ratio", "at least", 0.85), Goal("cpu_ratio", "at most", 1.15))
 
 
 async def _bare(rig: Rig, ends: Ends, records: int, on_count: Callable[[int], None]) -> Run:
