@@ -132,6 +132,8 @@ class Metrics:
             Gauges("fleet_predictor_busy_fraction", "Busy share of the last 10 s, 0-1.", predictor)
         )
 
+        add(Gauges("fleet_predictor_largest_batch", "Requests that a batch may have; falls without memory.", predictor))
+
     def _declare_kafka(self) -> None:
         add, lane = self._add, ("lane",)
         self._commits = add(Histograms("fleet_commit_seconds", "One acknowledged commit.", SECONDS_BOUNDS, lane))
