@@ -285,11 +285,10 @@ class Metrics:
         """Every metric, in the order of the path."""
         return list(self._families.values())  # type: ignore[arg-type]
 
-    def snapshot(self, now_s: float) -> Snapshot:
-        """All numbers since the worker's start, for logs, `fleet top` and the demo."""
+    def snapshot(self) -> Snapshot:
+        """All numbers since the worker's start, for the verbose probes."""
         found = self._families.values()
         return Snapshot(
-            now_s,
             {f.name: {labels: c.read() for labels, c in f.series()} for f in found if isinstance(f, Counters)},
             {f.name: dict(f.values()) for f in found if isinstance(f, Gauges)},
             {f.name: {labels: h.read() for labels, h in f.series()} for f in found if isinstance(f, Histograms)},

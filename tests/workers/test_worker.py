@@ -17,6 +17,7 @@ from workers.assembly import make_worker
 from workers.errors import PredictorsHang
 from workers.health import Health
 from workers.metrics import Metrics
+from workers.models.errors import ModelError
 from workers.models.simulated import Device, SimulatedModel, load_simulated
 from workers.offsets import PartitionOffsets
 from workers.predictors.predictor import Predictor
@@ -125,6 +126,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.predictors.predictor.BACK_OFF_S", (0.001,))
     monkeypatch.setattr("workers.supervise.EVERY_S", 0.005)
     monkeypatch.setattr("workers.supervise.RELOAD_AFTER_S", 0.001)
+    monkeypatch.setattr("workers.supervise.RELOAD_AFTER_MAX_S", 0.01)
 
 
 def state(agent: str, value: float = 0.0, offsets: PartitionOffsets | None = None) -> Request:
@@ -147,15 +149,37 @@ async def test_a_state_that_breaks_the_model_again_and_again_fails_alone() -> No
     watching.cancel()
 
 
-async def test_a_model_that_loads_and_never_serves_ends_the_process() -> None:
+async def test_a_package_that_cannot_be_read_for_a_while_does_not_end_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The manifest is read for every new predictor; whoever updates the package may be in the middle of it."""
+    bench = Bench(Breaking, 2)
+    await bench.start()
+    make, faults = bench.supervisor._make_predictor, [ModelError("manifest.json is not there")] * 2
+
+    def unreadable(number: int) -> Predictor:
+        if faults:
+            raise faults.pop()
+        return make(number)
+
+    monkeypatch.setattr(bench.supervisor, "_make_predictor", unreadable)
+    watching = asyncio.ensure_future(bench.supervisor.run())
+    bench.put([state("bad", POISON), state("good")])
+    await asyncio.wait_for(bench.replies.done.wait(), 20)
+    assert bench.replies.answers == {"bad": "model_breaks", "good": "action"} and not faults
+    watching.cancel()
+
+
+async def test_a_model_that_loads_and_never_serves_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reload counts for nothing until a batch came back; most states are left for whoever comes next."""
-    bench = Bench(Sick, 99, HangSettings(exit_after_s=0.3))
+    monkeypatch.setattr("workers.predictors.predictor.BACK_OFF_S", (0.03,))  # the supervisor sees it serve meanwhile
+    bench = Bench(Sick, 99, HangSettings(exit_after_s=0.2))
     await bench.start()
     bench.put([state(f"a{n}") for n in range(60)])
     with pytest.raises(ExceptionGroup) as raised:
         await asyncio.wait_for(bench.supervisor.run(), 20)
     assert raised.group_contains(PredictorsHang)
-    assert len(bench.replies.answers) < 20
+    assert len(bench.replies.answers) < 60
 
 
 async def test_what_a_lost_assignment_had_on_a_fenced_predictor_is_let_go() -> None:
