@@ -181,8 +181,8 @@ def make_intake(
     receive = Receive(consumer, queue, offsets, max_poll, worker.polled, on_revoked, worker.progress, metrics, once)
     timeout_s = settings.commit.timeout_s
     if once is None:
-        return Intake(consumer, receive, Commit(lane, consumer, offsets, timeout_s, metrics))
-    return Intake(consumer, receive, CommitWithAnswers(lane, consumer, offsets, timeout_s, metrics, once.nudge))
+        return Intake(consumer, receive, Commit(consumer, queue, offsets, timeout_s, metrics))
+    return Intake(consumer, receive, CommitWithAnswers(consumer, queue, offsets, timeout_s, metrics, once.nudge))
 
 
 async def start_predictors(predictors: Sequence[Predictor]) -> Model:

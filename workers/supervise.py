@@ -162,7 +162,7 @@ class Supervisor:
             offsets, queue = self._worker.offsets[lane], self._worker.lanes[lane]
             waits = offsets.unreceived > 0 and queue.room > 0
             yield Look(f"receive {lane}", waits, (offsets.epoch, offsets.received), LAYER_BOUND_S)
-            yield Look(f"join {lane}", not intake.receive.joined.is_set(), offsets.epoch, join_bound_s)
+            yield Look(f"join {lane}", not offsets.assigned, offsets.epoch, join_bound_s)
             yield Look(f"commit {lane}", offsets.waits_for_commit, intake.commit.commits, LAYER_BOUND_S)
 
 
