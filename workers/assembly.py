@@ -119,6 +119,7 @@ def make_worker(
     ]
     schedule = Schedule(lanes, slots, make_limits(settings, manifest))
     for predictor, slot in zip(predictors, slots, strict=True):
+        metrics.watch("fleet_predictor_serving", partial(getattr, slot, "available"), predictor=predictor.name)
         metrics.watch("fleet_predictor_largest_batch", partial(getattr, slot, "max_batch"), predictor=predictor.name)
     wire_limits = WireLimits(max_bytes=settings.topics.max_record_bytes)
     admission = Admission(manifest.inputs, reply_topics, wire_limits)

@@ -132,6 +132,7 @@ class Metrics:
             Gauges("fleet_predictor_busy_fraction", "Busy share of the last 10 s, 0-1.", predictor)
         )
 
+        add(Gauges("fleet_predictor_serving", "1 while it serves, 0 while its model is loaded anew.", predictor))
         add(Gauges("fleet_predictor_largest_batch", "Requests that a batch may have; falls without memory.", predictor))
 
     def _declare_kafka(self) -> None:

@@ -45,6 +45,7 @@ def _lane(snapshot: Snapshot, lane: str) -> dict[str, Any]:
 def _predictor(snapshot: Snapshot, predictor: str) -> dict[str, Any]:
     size = snapshot.distribution("fleet_batch_size", predictor)
     return {
+        "serving": bool(snapshot.gauge("fleet_predictor_serving", predictor)),
         "batches": size.count,
         "failed": int(snapshot.count("fleet_batch_failures_total", predictor)),
         "mean_size": _rounded(size.mean),
