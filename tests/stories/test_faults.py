@@ -180,13 +180,14 @@ async def test_of_two_workers_of_one_name_that_start_at_once_one_stays(fleet: Fl
     assert stays.process.poll() is None
 
 
+@pytest.mark.slow
 async def test_sigterm_in_the_middle_of_a_rebalance_ends_in_time_and_loses_nothing(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     """The worker is giving its partitions up to one that joins when it is told to go."""
     bounds = {"FLEET_DRAIN__TIMEOUT_S": "5", "FLEET_DRAIN__REVOKE_TIMEOUT_S": "4"}
     leaving = await fleet.worker(write_package(tmp_path / "slow", seconds=1.0), **bounds).ready()
-    asked = await fleet.ask(states(64, 8))
+    asked = await fleet.ask(states(64, 6))
     staying = fleet.worker(write_package(tmp_path / "well"), FLEET_WORKER="other")
     async with asyncio.timeout(READY_WITHIN_S):
         while await fleet.group_state("normal") != "PreparingRebalance":  # noqa: ASYNC110
