@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, get_args
 
 import msgpack
 import numpy as np
@@ -26,10 +30,9 @@ from topics.tensors import DTYPES, MAX_RANK, TENSOR_EXT, TensorSpec
 from topics.wire import DEFAULT_LIMITS, VERSION, decode_action, decode_state, encode_action, encode_state
 from workers.admit import MAX_AGENT_BYTES
 from workers.dead_letters import MAX_REASON_BYTES, DeadLetters
-from workers.models.package import read_manifest
-from workers.predictors.forward import Forward
 from workers.reply import Encoder
 from workers.requests import Batch, Predicted, Refusal
+from workers.worker import Down
 
 ROOT = Path(__file__).parent.parent
 CONTRACT: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "asyncapi.yaml").read_text())
@@ -316,26 +319,32 @@ async def test_dead_letters_have_the_headers_described() -> None:
     assert f"at most {MAX_REASON_BYTES} bytes" in described["description"]
 
 
-class Broken:
-    """A model that raises, or answers with NaN."""
+def labels_in_code() -> set[str]:
+    """What workers write as a dead letter's reason: `dead` of a Refusal, `label` of a Fault."""
+    found: set[str] = set()
+    for path in (ROOT / "workers").rglob("*.py"):
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("Refusal", "Fault"):
+                named = [keyword.value for keyword in call.keywords if keyword.arg in ("dead", "label")]
+                for value in named or (call.args[1:2] if getattr(call.func, "id", "") == "Fault" else []):
+                    found |= labels(value, module)
+    return found
 
-    def __init__(self, raises: bool) -> None:
-        self.manifest = read_manifest(CARTPOLE)
-        self.raises = raises
 
-    def predict(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        if self.raises:
-            raise RuntimeError("broken")
-        rows = len(inputs["observation"])
-        return {"action": np.zeros(rows, np.int64), "logits": np.full((rows, 2), np.nan, np.float32)}
+def labels(value: ast.expr, module: ModuleType) -> set[str]:
+    """A text, a constant of the module, or `down`; an attribute passes on what another call has named."""
+    if isinstance(value, ast.Name):
+        return set(get_args(Down)) if value.id == "down" else {getattr(module, value.id)}
+    return set() if isinstance(value, ast.Attribute) else {ast.literal_eval(value)}
 
 
 def test_dead_letters_have_the_reasons_described() -> None:
-    """Those of bad records and those of models; there are no others."""
-    row = (memoryview(ROW.tobytes()),)
-    faults = [Forward(Broken(raises))([row])[1][0] for raises in (True, False)]  # type: ignore[arg-type]
-    reasons = {cls.reason for cls in RecordError.__subclasses__()} | {fault.label for fault in faults}
+    """Those of bad records and those that workers name; there are no others."""
+    reasons = {cls.reason for cls in RecordError.__subclasses__()} | labels_in_code()
     assert set(SCHEMAS["DeadReason"]["enum"]) == reasons
+    table = (ROOT / "docs" / "dead-letters.md").read_text()
+    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))) >= reasons
 
 
 @pytest.mark.parametrize("example", MESSAGES["State"]["examples"], ids=lambda example: example["name"])

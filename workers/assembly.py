@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -117,6 +118,9 @@ def make_worker(
         for ours, predictor in zip(settings.predictors, predictors, strict=True)
     ]
     schedule = Schedule(lanes, slots, make_limits(settings, manifest))
+    for predictor, slot in zip(predictors, slots, strict=True):
+        metrics.watch("fleet_predictor_serving", partial(getattr, slot, "available"), predictor=predictor.name)
+        metrics.watch("fleet_predictor_largest_batch", partial(getattr, slot, "max_batch"), predictor=predictor.name)
     wire_limits = WireLimits(max_bytes=settings.topics.max_record_bytes)
     admission = Admission(manifest.inputs, reply_topics, wire_limits)
     _watch(lanes, offsets, metrics)
@@ -178,8 +182,8 @@ def make_intake(
     receive = Receive(consumer, queue, offsets, max_poll, worker.polled, on_revoked, worker.progress, metrics, once)
     timeout_s = settings.commit.timeout_s
     if once is None:
-        return Intake(consumer, receive, Commit(lane, consumer, offsets, timeout_s, metrics))
-    return Intake(consumer, receive, CommitWithAnswers(lane, consumer, offsets, timeout_s, metrics, once.nudge))
+        return Intake(consumer, receive, Commit(consumer, queue, offsets, timeout_s, metrics))
+    return Intake(consumer, receive, CommitWithAnswers(consumer, queue, offsets, timeout_s, metrics, once.nudge))
 
 
 async def start_predictors(predictors: Sequence[Predictor]) -> Model:

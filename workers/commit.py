@@ -16,6 +16,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from topics.kafka import is_member
 from topics.names import Lane
+from workers.lanes import LaneQueue
 from workers.logs import get_logger
 from workers.metrics import Metrics
 from workers.offsets import LaneOffsets
@@ -31,9 +32,15 @@ class Commit:
     """The commits of one lane."""
 
     def __init__(
-        self, lane: Lane, consumer: AIOKafkaConsumer, offsets: LaneOffsets, timeout_s: float, metrics: Metrics
+        self,
+        consumer: AIOKafkaConsumer,
+        queue: LaneQueue,
+        offsets: LaneOffsets,
+        timeout_s: float,
+        metrics: Metrics,
     ) -> None:
-        self._lane: Lane = lane
+        self._lane: Lane = queue.lane
+        self._queue = queue
         self._consumer = consumer
         self._offsets = offsets
         self._timeout_s = timeout_s
@@ -65,6 +72,7 @@ class Commit:
                     await self._send(finished)
         except (CommitFailedError, IllegalStateError) as error:
             self._offsets.revoke()  # the group has moved on; what we hold belongs to an old assignment
+            self._queue.hand_back()
             self._failed(error)
             return False
         except (KafkaError, TimeoutError) as error:
@@ -114,14 +122,14 @@ class CommitWithAnswers(Commit):
 
     def __init__(
         self,
-        lane: Lane,
         consumer: AIOKafkaConsumer,
+        queue: LaneQueue,
         offsets: LaneOffsets,
         timeout_s: float,
         metrics: Metrics,
         nudge: Callable[[Lane], None],
     ) -> None:
-        super().__init__(lane, consumer, offsets, timeout_s, metrics)
+        super().__init__(consumer, queue, offsets, timeout_s, metrics)
         self._nudge = nudge
 
     async def _send(self, finished: dict[int, tuple[int, str]]) -> None:

@@ -49,12 +49,11 @@ class Health:
         self._detail = ""
         self._stuck_after_s = stuck_after_s
         self._last_beat_s: float | None = None
-        self._failure: str | None = None
         self._troubles: Mapping[str, str] = {}
         self.stalls: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
-        trouble = self._failure or "; ".join(self._troubles.values())
+        trouble = "; ".join(self._troubles.values())
         return f"<Health {self.phase}{f': {trouble}' if trouble else ''}>"
 
     def enter(self, phase: Phase, detail: str = "") -> None:
@@ -64,10 +63,6 @@ class Health:
     def loop_beat(self, now_s: float) -> None:
         """The event loop turned. Silence before the first beat is fine: models load, buckets warm up."""
         self._last_beat_s = now_s
-
-    def fail(self, reason: str) -> None:
-        """The process cannot recover: /livez says no from now on. The first reason stays."""
-        self._failure = self._failure or reason
 
     def trouble(self, part: str, reason: str) -> None:
         """`part` keeps the worker from serving for now: not ready until `recovered(part)`."""
@@ -83,8 +78,6 @@ class Health:
 
     def livez(self, now_s: float) -> Verdict:
         """Does this process still work? If not, only a restart helps."""
-        if self._failure:
-            return Verdict(False, self._failure)
         silent_s = self._silent_s(now_s)
         if silent_s is not None and silent_s > self._stuck_after_s:
             return Verdict(False, f"event loop has not turned for {silent_s:.0f} s")
@@ -110,7 +103,6 @@ class Health:
             "phase": self.phase,
             "detail": self._detail,
             "loop_turned_s_ago": None if silent_s is None else round(silent_s, 3),
-            "failure": self._failure,
             "troubles": dict(self._troubles),
         }
 
@@ -206,7 +198,7 @@ class HealthServer:
             "ok": verdict.ok,
             "reason": verdict.reason,
             **self._health.describe(now_s),
-            "metrics": summary(self._metrics.snapshot(now_s)),
+            "metrics": summary(self._metrics.snapshot()),
         }
         return Page(status, json.dumps(detail, indent=1).encode() + b"\n", {"Content-Type": "application/json"})
 

@@ -132,6 +132,9 @@ class Metrics:
             Gauges("fleet_predictor_busy_fraction", "Busy share of the last 10 s, 0-1.", predictor)
         )
 
+        add(Gauges("fleet_predictor_serving", "1 while it serves, 0 while its model is loaded anew.", predictor))
+        add(Gauges("fleet_predictor_largest_batch", "Requests that a batch may have; falls without memory.", predictor))
+
     def _declare_kafka(self) -> None:
         add, lane = self._add, ("lane",)
         self._commits = add(Histograms("fleet_commit_seconds", "One acknowledged commit.", SECONDS_BOUNDS, lane))
@@ -283,11 +286,10 @@ class Metrics:
         """Every metric, in the order of the path."""
         return list(self._families.values())  # type: ignore[arg-type]
 
-    def snapshot(self, now_s: float) -> Snapshot:
-        """All numbers since the worker's start, for logs, `fleet top` and the demo."""
+    def snapshot(self) -> Snapshot:
+        """All numbers since the worker's start, for the verbose probes."""
         found = self._families.values()
         return Snapshot(
-            now_s,
             {f.name: {labels: c.read() for labels, c in f.series()} for f in found if isinstance(f, Counters)},
             {f.name: dict(f.values()) for f in found if isinstance(f, Gauges)},
             {f.name: {labels: h.read() for labels, h in f.series()} for f in found if isinstance(f, Histograms)},

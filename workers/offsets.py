@@ -152,6 +152,8 @@ class LaneOffsets:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.epoch = 0
+        self.assigned = False
+        """Whether an assignment holds, be it of no partitions at all."""
         self._lag = 0
         self._unreceived = 0
         self._owned: dict[int, PartitionOffsets] = {}
@@ -159,6 +161,7 @@ class LaneOffsets:
     def assign(self, partitions: Iterable[int]) -> None:
         """A rebalance gave us `partitions`, all with clean state."""
         self.revoke()
+        self.assigned = True
         self.epoch += 1
         self._owned = {
             partition: PartitionOffsets(self.topic, partition, self.epoch) for partition in sorted(partitions)
@@ -169,6 +172,7 @@ class LaneOffsets:
         for offsets in self._owned.values():
             offsets.revoke()
         self._owned = {}
+        self.assigned = False
 
     def get(self, partition: int) -> PartitionOffsets | None:
         """The state of an owned partition; None if it is not ours (any more)."""

@@ -41,7 +41,7 @@ class Request:
     plain: bool = False
     rank: int = 0
     hangs: int = 0
-    """Predictors that hung while they ran this request."""
+    """Predictors that hung or broke while they ran this request, in this assignment."""
 
 
 @dataclass(slots=True, eq=False)

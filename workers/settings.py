@@ -74,7 +74,8 @@ class HangSettings(Section):
 
     after_s: Seconds = 10.0
     max_hangs: Count = 2
-    """A state that was in this many hung batches is answered `failed` and becomes a dead letter."""
+    """A state that was in this many batches at which a predictor hung or broke is answered `failed` and becomes a dead
+    letter."""
     exit_after_s: Seconds = 60.0
     """A worker without a serving predictor for this long exits (code 5), so that its supervisor starts it anew."""
 

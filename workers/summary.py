@@ -13,8 +13,8 @@ from workers.snapshot import Distribution, Snapshot
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
-    """Lanes, predictors, stages and trouble; `decisions_per_s` only where the snapshot covers a window."""
-    found: dict[str, Any] = {
+    """Lanes, predictors, stages and trouble."""
+    return {
         "decisions": int(snapshot.count("fleet_replies_total", "action")),
         "lanes": {lane: _lane(snapshot, lane) for lane in LANES},
         "predictors": {
@@ -27,10 +27,6 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         "rebalances": int(snapshot.count("fleet_rebalances_total", "assigned")),
         "loop_lag_p99_ms": _ms(snapshot.distribution("fleet_event_loop_lag_seconds").quantile(0.99)),
     }
-    if snapshot.window_s:
-        found["window_s"] = round(snapshot.window_s, 3)
-        found["decisions_per_s"] = round(found["decisions"] / snapshot.window_s, 1)
-    return found
 
 
 def _lane(snapshot: Snapshot, lane: str) -> dict[str, Any]:
@@ -49,6 +45,7 @@ def _lane(snapshot: Snapshot, lane: str) -> dict[str, Any]:
 def _predictor(snapshot: Snapshot, predictor: str) -> dict[str, Any]:
     size = snapshot.distribution("fleet_batch_size", predictor)
     return {
+        "serving": bool(snapshot.gauge("fleet_predictor_serving", predictor)),
         "batches": size.count,
         "failed": int(snapshot.count("fleet_batch_failures_total", predictor)),
         "mean_size": _rounded(size.mean),

@@ -17,9 +17,10 @@ from workers.errors import PredictorBroken, PredictorsHang
 from workers.health import Health
 from workers.logs import get_logger
 from workers.predictors.predictor import Predictor
+from workers.requests import Batch
 from workers.settings import Settings
 from workers.stalls import Look, Stalls
-from workers.worker import Worker
+from workers.worker import Down, Worker
 
 log = get_logger(__name__)
 
@@ -29,6 +30,9 @@ RELOAD_AFTER_MAX_S = 15.0
 """A model that does not load, or breaks again at once, is loaded anew after twice as long each time, up to this."""
 LAYER_BOUND_S = 30.0
 """A layer of Kafka with work that stands still this long is stuck: three session time-outs."""
+
+SUSPECTS_TOLD = 5
+"""Of a batch, in the log: who has to skip a state that ends every worker finds it by these."""
 
 MakePredictor = Callable[[int], Predictor]
 
@@ -56,6 +60,7 @@ class Supervisor:
         self._health = health
         self._stalls = Stalls()
         self._broken: BaseException | None = None
+        self._down_since_s: float | None = None
         for predictor in predictors:
             predictor.deliver(worker.predicted, self._on_broken)
 
@@ -64,7 +69,6 @@ class Supervisor:
 
     async def run(self) -> None:
         """Raises `PredictorBroken` when a predictor's thread ends by our fault, `PredictorsHang` when none serves."""
-        none_since_s: float | None = None
         async with asyncio.TaskGroup() as replacing:
             while True:
                 now_s = asyncio.get_running_loop().time()
@@ -72,10 +76,20 @@ class Supervisor:
                     raise PredictorBroken(f"a predictor's thread ended: {self._broken!r}") from self._broken
                 self._look_at_predictors(replacing)
                 self._look_at_layers(now_s)
-                none_since_s = None if self._worker.available else none_since_s or now_s
-                if none_since_s and now_s - none_since_s > self._settings.hang.exit_after_s:
-                    raise PredictorsHang(f"no predictor has served for {now_s - none_since_s:.0f} s")
+                self._give_up(now_s)
                 await asyncio.sleep(EVERY_S)
+
+    def _give_up(self, now_s: float) -> None:
+        """A model that loads, and breaks at its first batch again and again, does not serve either."""
+        if self._worker.available:
+            served = any(ok and one.has_served for ok, one in zip(self._serving, self._predictors, strict=True))
+            if served or not self._worker.lanes.outstanding:
+                self._down_since_s = None
+            return
+        if self._down_since_s is None:
+            self._down_since_s = now_s
+        if now_s - self._down_since_s > self._settings.hang.exit_after_s:
+            raise PredictorsHang(f"no predictor has served for {now_s - self._down_since_s:.0f} s")
 
     def _look_at_predictors(self, replacing: asyncio.TaskGroup) -> None:
         after_us = round(self._settings.hang.after_s * 1e6)
@@ -84,18 +98,19 @@ class Supervisor:
                 continue
             hangs = predictor.hangs(now_us(), after_us)
             if hangs or predictor.broken is not None:
-                self._fence(number, "hangs" if hangs else f"is broken: {predictor.broken}", hangs=hangs)
+                self._fence(number, "model_hangs" if hangs else "model_breaks")
                 replacing.create_task(self._replace(number))
             else:
                 self._limit(number, predictor)
 
-    def _fence(self, number: int, why: str, *, hangs: bool) -> None:
-        name = self._predictors[number].name
+    def _fence(self, number: int, down: Down) -> None:
+        predictor, ran = self._predictors[number], self._predictors[number].running
         self._serving[number] = False
-        log.error("predictor_fenced", predictor=name, reason=why)
-        self._worker.fence(number, self._settings.hang.max_hangs, hangs=hangs)
+        why = "hangs" if down == "model_hangs" else f"is broken: {predictor.broken}"
+        log.error("predictor_fenced", predictor=predictor.name, reason=why, suspects=_origins(ran))
+        self._worker.fence(number, ran, down, self._settings.hang.max_hangs)
         if not self._worker.available:
-            self._health.trouble("predictors", f"none serves; {name} {why}")
+            self._health.trouble("predictors", f"none serves; {predictor.name} {why}")
 
     def _limit(self, number: int, predictor: Predictor) -> None:
         """What runs out of memory gets smaller batches from now on."""
@@ -115,12 +130,12 @@ class Supervisor:
         while True:
             self._tries[number] = tries
             await asyncio.sleep(min(RELOAD_AFTER_S * 2**tries, RELOAD_AFTER_MAX_S) if tries else 0)
-            predictor = self._make_predictor(number)
             try:
+                predictor = self._make_predictor(number)  # which reads the manifest
                 await predictor.start()
                 break
             except FleetError as error:
-                log.error("predictor_not_loaded", predictor=predictor.name, reason=str(error))
+                log.error("predictor_not_loaded", predictor=failed.name, reason=str(error))
                 tries += 1
         self._take_in(number, predictor)
 
@@ -147,5 +162,11 @@ class Supervisor:
             offsets, queue = self._worker.offsets[lane], self._worker.lanes[lane]
             waits = offsets.unreceived > 0 and queue.room > 0
             yield Look(f"receive {lane}", waits, (offsets.epoch, offsets.received), LAYER_BOUND_S)
-            yield Look(f"join {lane}", not intake.receive.joined.is_set(), offsets.epoch, join_bound_s)
+            yield Look(f"join {lane}", not offsets.assigned, offsets.epoch, join_bound_s)
             yield Look(f"commit {lane}", offsets.waits_for_commit, intake.commit.commits, LAYER_BOUND_S)
+
+
+def _origins(ran: Batch | None) -> list[str]:
+    """The first states of a batch as topic[partition]@offset."""
+    records = [request.record for request in ran.requests[:SUSPECTS_TOLD]] if ran else []
+    return [f"{record.topic}[{record.partition}]@{record.offset}" for record in records]

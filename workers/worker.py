@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 from aiokafka.structs import TopicPartition
 
@@ -23,10 +24,15 @@ from workers.metrics import Metrics
 from workers.offsets import LaneOffsets, PartitionOffsets
 from workers.predictors.predictor import Predictor
 from workers.reply import WayOut
-from workers.requests import NEVER, Predicted, Refusal
+from workers.requests import NEVER, Batch, Predicted, Refusal, Request
 from workers.schedule import Schedule
 
-HANGS = "the model did not return when it ran this state"
+Down = Literal["model_hangs", "model_breaks"]
+"""What a predictor did; the reason of its suspects' dead letters."""
+DOWN: Final[Mapping[Down, str]] = {
+    "model_hangs": "the model did not return when it ran this state",
+    "model_breaks": "the model took nothing more, and had to be loaded anew, when it ran this state",
+}
 OVERDUE = "deadline passes before a predictor could answer"
 
 
@@ -114,21 +120,30 @@ class Worker:
         self.pump()
         self.replies.predicted(ran)
 
-    def fence(self, number: int, max_hangs: int, *, hangs: bool) -> None:
-        """Predictor `number` is out of service: what it held waits again. If it `hangs`, what ran there is suspected,
-        and what was in too many hung batches has failed."""
+    def fence(self, number: int, ran: Batch | None, down: Down, max_hangs: int) -> None:
+        """Predictor `number` is out of service while it `ran` a batch, whose requests are suspected: those in too many
+        such batches have failed. All else that it held waits again."""
         running, waiting = self._schedule.fence(number)
-        for request in running:
-            request.hangs += hangs
-        failed = [request for request in running if request.hangs >= max_hangs]
-        self.replies.refused([Refusal(request, "failed", HANGS, dead="model_hangs") for request in failed])
-        for request in [*running, *waiting]:
+        for request in ran.requests if ran else ():
+            request.hangs += 1
+        held = [*running, *waiting]
+        failed = [request for request in held if request.hangs >= max_hangs]
+        self.replies.refused([Refusal(request, "failed", DOWN[down], dead=down) for request in failed])
+        for request in held:
             if request.hangs < max_hangs:
-                self.lanes[request.lane].put_back(request)
+                self._put_back(request)
         self.pump()
 
+    def _put_back(self, request: Request) -> None:
+        """Where its partition was taken away meanwhile, its new owner has read it by now."""
+        if request.offsets.revoked:
+            self.lanes[request.lane].answered(1)
+            self.progress.set()
+        else:
+            self.lanes[request.lane].put_back(request)
+
     def restore(self, number: int, predictor: Predictor) -> None:
-        """`predictor` takes the place of one that hangs."""
+        """`predictor` takes the place of one that was fenced."""
         self._predictors[number] = predictor
         self._schedule.restore(number, predictor.warm_us)
         self.pump()

@@ -23,7 +23,7 @@ import numpy as np
 from aiokafka.structs import TopicPartition
 
 from tests.stories.models import FACTORY
-from topics.kafka import make_consumer, make_producer, started
+from topics.kafka import make_admin, make_consumer, make_producer, started
 from topics.names import Lane
 from topics.outbox import Outbox
 from topics.partitions import Partitioner
@@ -174,6 +174,12 @@ class Fleet:
                 parts = [TopicPartition(self.names.states(lane), p) for p in range(self.settings.topics.partitions)]
                 sums[lane] = sum([await consumer.committed(part) or 0 for part in parts])
         return sums
+
+    async def group_state(self, lane: Lane) -> str:
+        """Kafka's name for the state of a lane's group, "Stable" or "PreparingRebalance" for example."""
+        async with started(make_admin(self.settings.kafka, client_id="story"), self.settings.kafka) as admin:
+            ((described,),) = [found.groups for found in await admin.describe_consumer_groups([self.names.group(lane)])]
+            return str(described[2])
 
 
 class Answers(dict[bytes, list[Action]]):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.stories.fleet import Fleet, observation, states
+from tests.stories.fleet import READY_WITHIN_S, Fleet, observation, states
 from tests.stories.models import write_package
 from topics.partitions import Partitioner
 from topics.records import State
@@ -146,3 +147,53 @@ async def test_of_two_workers_of_one_name_the_younger_leaves(fleet: Fleet, tmp_p
     assert again.process.poll() is None
     asked |= await fleet.ask(states(8, 2))
     assert (await fleet.answers(asked)).keys() == asked.keys()
+
+
+async def test_a_predictor_that_does_not_load_leaves_the_other_serving(fleet: Fleet, tmp_path: Path) -> None:
+    """The worker is ready, and whoever looks sees which predictor is missing."""
+    two = '[{"device": "cuda:63"}, {"device": "cpu"}]'
+    worker = await fleet.worker(write_package(tmp_path / "well"), FLEET_PREDICTORS=two).ready()
+    asked = await fleet.ask(states(8, 2))
+    answers = await fleet.answers(asked)
+    assert {actions[0].outcome for actions in answers.values()} == {"action"}
+    assert 'fleet_predictor_serving{predictor="cuda:63#0"} 0.0' in worker.probe("/metrics")[1]
+    status, page = worker.probe("/readyz?verbose")
+    assert status == 200 and [one["serving"] for one in json.loads(page)["metrics"]["predictors"].values()] == [
+        False,
+        True,
+    ]
+    assert worker.events("predictor_fenced")[0]["predictor"] == "cuda:63#0"
+
+
+@pytest.mark.slow
+async def test_of_two_workers_of_one_name_that_start_at_once_one_stays(fleet: Fleet, tmp_path: Path) -> None:
+    """Neither sees the other before it joins."""
+    model = write_package(tmp_path / "well")
+    both = [fleet.worker(model, FLEET_WORKER="pod-0") for _ in range(2)]
+    await until(lambda: any(worker.process.poll() is not None for worker in both), READY_WITHIN_S)
+    (left,) = [worker for worker in both if worker.process.poll() is not None]
+    (stays,) = [worker for worker in both if worker is not left]
+    assert left.process.poll() == 6
+    await stays.ready()
+    asked = await fleet.ask(states(8, 2))
+    assert (await fleet.answers(asked)).keys() == asked.keys()
+    assert stays.process.poll() is None
+
+
+@pytest.mark.slow
+async def test_sigterm_in_the_middle_of_a_rebalance_ends_in_time_and_loses_nothing(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """The worker is giving its partitions up to one that joins when it is told to go."""
+    bounds = {"FLEET_DRAIN__TIMEOUT_S": "5", "FLEET_DRAIN__REVOKE_TIMEOUT_S": "4"}
+    leaving = await fleet.worker(write_package(tmp_path / "slow", seconds=1.0), **bounds).ready()
+    asked = await fleet.ask(states(64, 6))
+    staying = fleet.worker(write_package(tmp_path / "well"), FLEET_WORKER="other")
+    async with asyncio.timeout(READY_WITHIN_S):
+        while await fleet.group_state("normal") != "PreparingRebalance":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    leaving.signal(signal.SIGTERM)
+    assert await leaving.ended(5 + 5) == 0
+    await staying.ready()
+    answers = await fleet.answers(asked)
+    assert answers.keys() == asked.keys() and answers.doubled == 0

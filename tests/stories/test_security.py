@@ -75,6 +75,7 @@ async def test_with_their_rights_all_roles_do_their_work_and_no_secret_is_shown(
         shown += [listed.stdout, fleet_command("settings", "--json", **as_worker).stdout]
         worker.signal(15)  # type: ignore[arg-type]
         assert await worker.ended() == 0
+        assert not worker.events("twins_unknown"), "the right to read as a group includes seeing its members"
         shown.append(worker.log.read_text())
     finally:
         fleet.close()

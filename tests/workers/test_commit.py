@@ -9,7 +9,9 @@ from typing import Any
 from aiokafka.errors import CommitFailedError
 from aiokafka.structs import TopicPartition
 
+from tests.workers.build import request
 from workers.commit import Commit
+from workers.lanes import LaneQueue
 from workers.metrics import Metrics
 from workers.offsets import LaneOffsets
 
@@ -36,7 +38,9 @@ def _commit(consumer: Any, timeout_s: float) -> tuple[Commit, LaneOffsets]:
     assert partition is not None
     partition.received([0])
     partition.finished(0)
-    return Commit("normal", consumer, offsets, timeout_s, Metrics(max_batch=8)), offsets
+    queue = LaneQueue("normal", 8)
+    queue.put([request(offsets=partition)])
+    return Commit(consumer, queue, offsets, timeout_s, Metrics(max_batch=8)), offsets
 
 
 async def test_a_commit_ends_within_its_bound_although_another_one_hangs() -> None:
@@ -67,6 +71,8 @@ async def test_a_commit_that_the_group_refuses_is_never_tried_again() -> None:
     assert not await commit.commit()
     assert not offsets.committable() and offsets.get(0) is None
     assert await commit.commit() and consumer.asked == 1
+    assert len(commit._queue) == 0, "what is queued would run for nobody"
+    assert not offsets.assigned
 
 
 async def test_nobody_who_is_no_member_commits() -> None:

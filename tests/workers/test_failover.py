@@ -87,7 +87,7 @@ async def test_a_standby_answers_what_the_hung_predictor_held_and_all_that_follo
     worker.pump()
     await asyncio.to_thread(Hanging.hung.wait, 10)
     assert not predictors[1].has_served and len(replies.answers) < N
-    worker.fence(0, 2, hangs=True)
+    worker.fence(0, predictors[0].running, "model_hangs", 2)
     await asyncio.wait_for(replies.done.wait(), 10)
     assert set(replies.answers.values()) == {1}
     Hanging.released.set()

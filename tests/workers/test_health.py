@@ -100,18 +100,6 @@ def test_trouble_makes_not_ready_until_it_is_over() -> None:
     assert health.readyz(0.0).ok
 
 
-def test_a_failure_is_final_and_its_first_reason_stays() -> None:
-    """What came first is the cause; what follows is its consequence."""
-    health = Health()
-    health.enter("ready")
-    health.fail("predictor cuda:0 has been in one batch for 61 s")
-    health.fail("drain ran out of time")
-    health.loop_beat(5.0)
-    assert health.livez(5.0) == (False, "predictor cuda:0 has been in one batch for 61 s")
-    assert not health.readyz(5.0).ok
-    assert "cuda:0" in repr(health)
-
-
 def test_probes_answer_over_http(served: Served) -> None:
     """200 and 503 with the reason as one line of text."""
     assert served.ask("/livez") == (200, "alive (starting)\n")

@@ -159,7 +159,7 @@ def test_names_follow_the_house_rules(metrics: Metrics) -> None:
 def test_the_summary_tells_lanes_predictors_and_stages(metrics: Metrics) -> None:
     """The figures a person asks for first are all there, and JSON takes them."""
     one_batch(metrics)
-    found = summary(metrics.snapshot(5.0))
+    found = summary(metrics.snapshot())
     assert found["decisions"] == 64
     assert found["lanes"]["normal"]["outcomes"] == {"action": 64}
     assert found["lanes"]["normal"]["received"] == found["lanes"]["normal"]["answered"] == 64

@@ -26,10 +26,8 @@ class Bench:
         worker: Any = SimpleNamespace(
             offsets=self.offsets, lanes=self.lanes, available=1, predicted=None, replies=self.replies
         )
-        self.joined = dict.fromkeys(LANES, True)
         intakes: Any = {
             lane: SimpleNamespace(
-                receive=SimpleNamespace(joined=SimpleNamespace(is_set=lambda lane=lane: self.joined[lane])),
                 commit=SimpleNamespace(commits=0),
             )
             for lane in LANES
@@ -78,9 +76,11 @@ def test_a_slow_batch_is_no_silence_of_kafka() -> None:
 
 
 def test_a_join_that_never_ends_is_told() -> None:
-    """Longer than the group may take for a rebalance, and then some."""
+    """Longer than the group may take for a rebalance, and then some; also where only a refused commit told that the
+    assignment is gone. One of no partitions is an assignment, too."""
     bench = Bench()
-    bench.joined["low"] = False
+    bench.offsets["low"].revoke()
+    bench.offsets["high"].assign([])
     bench.stuck(0)
     assert bench.stuck(LAYER_BOUND_S + 1) == []
     assert bench.stuck(1000) == ["join low"]

@@ -14,8 +14,9 @@ class ModelError(FleetError):
     exit_code: ClassVar[int] = 4
 
 
-class OutOfMemory(Exception):
-    """The device has no memory for a batch of this size. Nothing is wrong with its rows: a smaller one may do."""
+class OutOfMemory(ModelError):
+    """The device has no memory for a batch of this size. Nothing is wrong with its rows: a smaller one may do.
+    Where not even the warm-up fits, the package cannot be served on this device."""
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:

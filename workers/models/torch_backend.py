@@ -55,14 +55,18 @@ class TorchModel:
 
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         n = len(inputs[self._first_input])
+        return self._run(self._bucket_of[n], inputs, n)
+
+    def _run(self, bucket: Bucket, inputs: Mapping[str, Array], n: int) -> dict[str, Array]:
         try:
-            return self._bucket_of[n].run(inputs, n)
+            return bucket.run(inputs, n)
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
             if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 torch.cuda.empty_cache()  # what other sizes of batches left reserved
-            raise OutOfMemory(one_line(error)) from error
+            found = f"{self.device} has no memory for a batch of {bucket.rows} of {self.manifest}"
+            raise OutOfMemory(f"{found}, leave out such buckets: {one_line(error)}") from error
 
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         use_threads(self._threads)
@@ -70,7 +74,7 @@ class TorchModel:
             zeros = {spec.name: np.zeros((bucket.rows, *spec.shape), spec.numpy) for spec in self.manifest.inputs}
             for _ in range(WARM_UP_RUNS):
                 begun_s = time.perf_counter()
-                bucket.run(zeros, bucket.rows)
+                self._run(bucket, zeros, bucket.rows)
             on_bucket(bucket.rows, round((time.perf_counter() - begun_s) * 1e6))
 
 

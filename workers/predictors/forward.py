@@ -7,6 +7,7 @@ finite inputs and outputs are found on the whole batch at once.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
@@ -26,8 +27,11 @@ MODEL_ERROR = "model_error"
 class Forward:
     """Rows in, outputs and faults out, for one model."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, back_off_s: Sequence[float] = ()) -> None:
+        """`back_off_s`: waits of a call for memory for single rows, which others may take for a moment."""
         self._model = model
+        self._back_off_s = back_off_s
+        self._waits_s = iter(back_off_s)
         self._manifest: Manifest = model.manifest
         self._observations = Observations(model.manifest.inputs)
         self.largest_batch = model.manifest.buckets[-1]
@@ -37,6 +41,7 @@ class Forward:
     def __call__(self, rows: Sequence[tuple[Row, ...]]) -> tuple[dict[str, Array], dict[int, Fault]]:
         """Outputs by name [n, *shape] and faults by row; the outputs of a row at fault mean nothing."""
         inputs = self._observations.collate(rows)
+        self._waits_s = iter(self._back_off_s)
         faults = {} if self._manifest.allow_nan else _not_finite(inputs, _REFUSED)
         if faults:
             inputs = {name: _zeroed(array) for name, array in inputs.items()}
@@ -51,20 +56,30 @@ class Forward:
 
     def _halving(self, inputs: Mapping[str, Array], start: int, end: int, faults: dict[int, Fault]) -> dict[str, Array]:
         """Rows start…end through the model; those that make it raise end up in `faults`."""
-        try:
-            return self._model.predict({name: array[start:end] for name, array in inputs.items()})
-        except OutOfMemory as error:
-            if end - start == 1:
-                faults[start] = Fault("failed", MODEL_ERROR, one_line(error))
-                return self._blank()
-            self.largest_batch = min(self.largest_batch, self.bucket((end - start) // 2))
-        except Exception as error:  # whatever a model raises is the fault of one row or of all: the halves tell
-            if end - start == 1:
-                faults[start] = Fault("failed", MODEL_ERROR, one_line(error))
-                return self._blank()
+        if end - start <= self.largest_batch:
+            try:
+                return self._model.predict({name: array[start:end] for name, array in inputs.items()})
+            except OutOfMemory as error:
+                if end - start == 1:
+                    return self._alone_without_memory(inputs, start, faults, error)
+                self.largest_batch = min(self.largest_batch, self.bucket((end - start) // 2))
+            except Exception as error:  # whatever a model raises is the fault of one row or of all: the halves tell
+                if end - start == 1:
+                    faults[start] = Fault("failed", MODEL_ERROR, one_line(error))
+                    return self._blank()
         middle = (start + end) // 2
         halves = [self._halving(inputs, *half, faults) for half in ((start, middle), (middle, end))]
         return {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}
+
+    def _alone_without_memory(
+        self, inputs: Mapping[str, Array], row: int, faults: dict[int, Fault], error: OutOfMemory
+    ) -> dict[str, Array]:
+        """Once more after a while, as long as this call may wait; then the row has failed."""
+        if (wait_s := next(self._waits_s, None)) is not None:
+            time.sleep(wait_s)
+            return self._halving(inputs, row, row + 1, faults)
+        faults[row] = Fault("failed", MODEL_ERROR, one_line(error))
+        return self._blank()
 
     def probe(self) -> str | None:
         """Why the model does not take even one row of zeros, which it took when it was warmed up; None if it does."""

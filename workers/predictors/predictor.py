@@ -48,7 +48,8 @@ HANG_FACTOR: Final = 20
 """Times the longest batch seen: a device that others use too may be slow, but not by this much."""
 
 BACK_OFF_S: Final = (0.05, 0.2, 0.8)
-"""Waits before a batch is tried again with a model that takes nothing at all: a device may need a moment."""
+"""Waits before a batch is tried again with a model that takes nothing at all, or a row for which there was no memory: a
+device may need a moment."""
 
 _STOP: Final = 0
 _BATCH: Final = 1
@@ -71,6 +72,8 @@ class Predictor:
         self.name = name
         self.broken: str | None = None
         """Why the model takes nothing any more, or did not load; the predictor has then stopped by itself."""
+        self.running: Batch | None = None
+        """The batch that the model is in, or broke at."""
         self._load = load
         self._metrics = metrics
         self._cores = cores
@@ -112,7 +115,7 @@ class Predictor:
         """The thread that loaded the model ends; this one, the event loop's, warms it up for itself and runs it."""
         self._signals.put(_STOP)
         model.warm_up(self.warm_us.__setitem__)
-        self._forward, self._loop = Forward(model), loop
+        self._forward, self._loop = Forward(model), loop  # which must not wait
 
     @property
     def largest_batch(self) -> int | None:
@@ -183,7 +186,7 @@ class Predictor:
             model.warm_up(self.warm_us.__setitem__)
             # In this thread: before `warm_up` runs in the event loop's, a pass there uses all cores and may take 40 ms.
             self._is_quick = self._quick_rows is not None and _is_quick(model, self._quick_rows)
-            forward = self._forward = Forward(model)
+            forward = self._forward = Forward(model, BACK_OFF_S)
         except Exception as error:  # reported to whoever awaits the start
             found = error if isinstance(error, FleetError) else _translated(self.name, error)
             loop.call_soon_threadsafe(ready.set_exception, found)
@@ -201,6 +204,7 @@ class Predictor:
 
     def _predict(self, forward: Forward, batch: Batch) -> Predicted | None:
         """None: the model is broken, and nothing is known of the rows."""
+        self.running = batch
         started_us = self._running_since_us = now_us()
         self._metrics.batch_started(self.name, started_us / 1e6)
         found = self._try(forward, [request.rows for request in batch.requests])
@@ -210,6 +214,7 @@ class Predictor:
         if found is None:
             self._metrics.batch_failed(self.name, seconds)
             return None
+        self.running = None
         self._longest_us = max(self._longest_us, ended_us - started_us)
         outputs, faults = found
         if any(fault.label == MODEL_ERROR for fault in faults.values()):

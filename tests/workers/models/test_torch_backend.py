@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from tests.workers.models.conftest import MakeFactory, MakePackage, SmallPackage
 from topics.tensors import DTYPES
 from workers.models import load_model
+from workers.models.errors import ModelError, OutOfMemory
 
 ECHO = """
 class Echo(nn.Module):
@@ -131,3 +133,42 @@ def gc_tensors() -> list[torch.Tensor]:
     import gc
 
     return [found for found in gc.get_objects() if type(found) is torch.nn.Parameter]
+
+
+HUNGRY = """
+class Hungry(nn.Module):
+    room = 64
+
+    def forward(self, x):
+        if len(x) > Hungry.room:
+            {raises}
+        return (x,)
+
+def make(inputs, outputs):
+    return Hungry()
+"""
+RAISES = {
+    "cpu": "torch.empty(1 << 55, dtype=torch.uint8)",  # more than any address space: torch's own words
+    "device": "raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB')",
+    "python": "raise MemoryError",
+}
+
+
+@pytest.mark.parametrize("kind", RAISES)
+def test_no_memory_for_a_batch_is_told_apart_from_bad_rows(
+    make_package: MakePackage, make_factory: MakeFactory, kind: str
+) -> None:
+    """Whichever way torch says it; smaller batches still run. A warm-up that does not fit says so in one line."""
+    name = make_factory(HUNGRY.format(raises=RAISES[kind]))
+    spec = {"name": "x0", "dtype": "float32", "shape": [2]}
+    backend = {"kind": "torch", "factory": name}
+    package = make_package(
+        {}, factories=(name,), inputs=[spec], outputs=[spec | {"name": "action"}], backend=backend, buckets=[1, 8]
+    )
+    model = load_model(package.path, factories=(name,))
+    importlib.import_module(name.split(":", maxsplit=1)[0]).Hungry.room = 1
+    with pytest.raises(OutOfMemory, match=r"cpu has no memory for a batch of 8 of .*, leave out such buckets: "):
+        model.predict({"x0": np.zeros((2, 2), np.float32)})
+    assert model.predict({"x0": np.ones((1, 2), np.float32)})["action"].tolist() == [[1, 1]]
+    with pytest.raises(ModelError, match="no memory for a batch of 8"):
+        model.warm_up()

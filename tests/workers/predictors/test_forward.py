@@ -121,6 +121,33 @@ def test_a_batch_without_memory_is_cut_and_no_row_is_blamed(room: int, largest: 
     assert forward.largest_batch == largest
 
 
+def test_what_is_known_to_be_too_large_is_not_tried_again() -> None:
+    """Batches that were formed before the schedule heard of it come in pieces at once."""
+    model = Cramped(8)
+    forward = Forward(model)
+    forward(rows(*range(64)))
+    model.passes = 0
+    outputs, _ = forward(rows(*range(64)))
+    assert outputs["action"].tolist() == [2.0 * n for n in range(64)] and model.passes == 8
+
+
+@pytest.mark.parametrize(("waits", "failed"), [(2, []), (1, [0]), (0, [0])])
+def test_a_single_row_waits_for_memory_that_others_hold_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, waits: int, failed: list[int]
+) -> None:
+    """Bounded by the waits of one call; only then has the row failed."""
+    model = Cramped(0)
+    slept: list[float] = []
+
+    def sleep(wait_s: float) -> None:
+        slept.append(wait_s)
+        model._room = 64 if len(slept) == 2 else 0
+
+    monkeypatch.setattr("time.sleep", sleep)
+    _, faults = Forward(model, (0.1, 0.2)[:waits])(rows(1))
+    assert list(faults) == failed and slept == [0.1, 0.2][:waits]
+
+
 def test_without_memory_for_a_single_row_the_model_is_at_fault() -> None:
     """Zeros do not fit either, which is what tells a broken model from bad rows."""
     forward = Forward(Cramped(0))
