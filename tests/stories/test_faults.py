@@ -194,6 +194,8 @@ async def test_sigterm_in_the_middle_of_a_rebalance_ends_in_time_and_loses_nothi
             await asyncio.sleep(0.02)
     leaving.signal(signal.SIGTERM)
     assert await leaving.ended(5 + 5) == 0
+    (revoked,) = [event for event in leaving.events("revoked") if event["lane"] == "normal"]
+    assert revoked["timestamp"] > leaving.events("signal")[0]["timestamp"], "the signal came too late to tell anything"
     await staying.ready()
     answers = await fleet.answers(asked)
     assert answers.keys() == asked.keys() and answers.doubled == 0

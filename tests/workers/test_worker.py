@@ -21,7 +21,7 @@ from workers.models.errors import ModelError
 from workers.models.simulated import Device, SimulatedModel, load_simulated
 from workers.offsets import PartitionOffsets
 from workers.predictors.predictor import Predictor
-from workers.requests import Predicted, Refusal, Request
+from workers.requests import Batch, Predicted, Refusal, Request
 from workers.settings import HangSettings, Settings
 from workers.supervise import Supervisor
 from workers.worker import Worker
@@ -194,6 +194,22 @@ async def test_what_a_lost_assignment_had_on_a_fenced_predictor_is_let_go() -> N
     assert await bench.worker.settled(["normal"], 10, queued=True)
     assert bench.replies.answers == {}
     watching.cancel()
+
+
+async def test_suspects_are_those_that_the_predictor_was_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have begun its ready batch before an urgent one was put in front: the schedule would blame that one."""
+    bench = Bench(SimulatedModel, 2)
+    await bench.start()
+    worker, submitted = bench.worker, list[Batch]()
+    monkeypatch.setattr(worker._predictors[0], "submit", submitted.append)
+    bench.put([request("first")])
+    urgent = request("urgent", lane="high")
+    worker.lanes.high.put([urgent])
+    worker.pump()
+    first = submitted[0].requests[0]
+    worker.fence(0, submitted[1], "model_hangs", 2)
+    assert (first.hangs, urgent.hangs) == (0, 1)
+    assert (len(worker.lanes.normal), len(worker.lanes.high)) == (1, 1)
 
 
 async def test_a_state_that_is_read_again_after_a_rebalance_is_no_suspect() -> None:
