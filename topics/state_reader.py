@@ -29,6 +29,8 @@ Bytes2D = npt.NDArray[np.uint8]
 
 MIN_ALIKE: Final = 8
 """Records of one length from which on reading them together costs less than decoding each."""
+MAX_ALIKE_BYTES: Final = 2 * COPIED_BYTES
+"""Longer values are read on their own: they are copied a few times on the way through the columns."""
 MAX_LAYOUTS: Final = 4
 """Layouts remembered per length; the one that was learned first is forgotten first."""
 MAX_LENGTHS: Final = 64
@@ -162,7 +164,7 @@ class StateReader:
         columns = StateColumns.empty(len(values))
         if self._columnar and len(values) >= MIN_ALIKE:
             for size, places in _by_length(values).items():
-                if len(places) >= MIN_ALIKE and size <= self._limits.max_bytes:
+                if len(places) >= MIN_ALIKE and size <= MAX_ALIKE_BYTES:
                     self._read_length(size, values, places, columns)
         return columns
 

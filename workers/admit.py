@@ -18,7 +18,7 @@ from topics.errors import DecodeError, RecordError, ReplyTopicError, TooLarge
 from topics.headers import Routing, only_correlated, read
 from topics.names import Lane
 from topics.observations import is_plain
-from topics.partitions import Partitioner
+from topics.partitions import MAX_REMEMBERED_KEY_BYTES, Partitioner
 from topics.state_reader import ABSENT, StateColumns, StateReader
 from topics.tensors import TensorSpec
 from topics.wire import Limits, decode_state
@@ -86,7 +86,8 @@ class ReplyTopics:
         """A good agent ID: the next record of the agent finds its place in `known`."""
         if len(self.known) >= MAX_KNOWN_AGENTS:
             self.known.clear()
-        self.known[agent] = self.by_agent(agent)
+        if len(agent) <= MAX_REMEMBERED_KEY_BYTES:
+            self.known[agent] = self.by_agent(agent)
 
 
 class Admission:
