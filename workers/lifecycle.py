@@ -154,6 +154,8 @@ class Life:
         worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, len(dead_partitions)))
         session_s = settings.kafka.session_timeout_ms / 1000
         await wait_for_predecessor(settings.worker, self._namesakes, session_s, self._signals.stop)
+        if self._signals.stop.is_set():  # joining would only disturb the others
+            return
         for lane in LANES:
             await self._add_intake(worker, lane)
         await self._serve(worker)

@@ -132,10 +132,14 @@ async def test_a_worker_that_was_taken_for_dead_puts_no_offset_back(fleet: Fleet
 @pytest.mark.slow
 async def test_of_two_workers_of_one_name_the_younger_leaves(fleet: Fleet, tmp_path: Path) -> None:
     """One line and an exit code of its own; the older serves on. A killed one's name is free again when its session
-    has ended."""
+    has ended. One that is told to go while it waits joins nothing."""
     sessions = {"FLEET_KAFKA__SESSION_TIMEOUT_MS": "2000", "FLEET_KAFKA__HEARTBEAT_INTERVAL_MS": "300"}
     model = write_package(tmp_path / "well")
     elder = await fleet.worker(model, FLEET_WORKER="pod-0", **sessions).ready()
+    leaving = fleet.worker(model, FLEET_WORKER="pod-0", **sessions)
+    await until(lambda: bool(leaving.events("waiting_for_predecessor")), READY_WITHIN_S)
+    leaving.signal(signal.SIGTERM)
+    assert await leaving.ended() == 0
     younger = fleet.worker(model, FLEET_WORKER="pod-0", **sessions)
     assert await younger.ended() == 6
     assert "error: a worker named pod-0 serves this fleet already" in younger.log.read_text()
