@@ -126,7 +126,7 @@ async def test_a_letter_is_redriven_fails_again_and_is_answered_by_a_model_that_
     assert broken == {"reason": "undecodable", "lane": "normal", "letters": 1, "redriven": 0}
 
 
-@pytest.mark.parametrize("flags", [(), ("--again",)])
+@pytest.mark.parametrize("flags", [(), pytest.param(("--again",), marks=pytest.mark.slow)])
 async def test_a_redrive_that_is_killed_in_the_middle_goes_on_and_sends_every_letter_once(
     fleet: Fleet, flags: tuple[str, ...]
 ) -> None:

@@ -135,6 +135,7 @@ async def test_by_default_a_worker_that_sleeps_before_its_commit_does_answer_twi
     assert answers.doubled > 0
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_in_its_transactions_answers_nobody_twice(
     fleet: Fleet, tmp_path: Path, probe: Path
 ) -> None:

@@ -74,6 +74,7 @@ async def test_a_model_that_takes_nothing_is_loaded_anew_and_fails_no_state(flee
     assert worker.probe("/readyz")[0] == 200
 
 
+@pytest.mark.slow
 async def test_sigterm_while_a_predictor_hangs_ends_in_time_and_commits_nothing_unanswered(
     fleet: Fleet, tmp_path: Path
 ) -> None:

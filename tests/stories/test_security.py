@@ -83,6 +83,7 @@ async def test_with_their_rights_all_roles_do_their_work_and_no_secret_is_shown(
         assert password not in "".join(shown)
 
 
+@pytest.mark.slow
 async def test_exactly_once_needs_the_rights_on_its_transactional_ids_and_no_more(
     secured: Secured, topics: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
