@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,9 +20,12 @@ from rich.console import Console
 from tools.bench.arrivals import KINDS, Kind, parse_mix
 from tools.bench.closed import Plan as ClosedPlan
 from tools.bench.closed import closed as run_closed
+from tools.bench.device import QUICK
 from tools.bench.drain import drain as run_drain
 from tools.bench.echo import echo as run_echo
 from tools.bench.idle import idle as run_idle
+from tools.bench.lanes import Plan as LanesPlan
+from tools.bench.lanes import lanes as run_lanes
 from tools.bench.machine import machine
 from tools.bench.open_loop import Plan as OpenPlan
 from tools.bench.open_loop import open_loop as run_open
@@ -47,6 +50,7 @@ Servers = Annotated[
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Write everything that was found to this file.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Pairs of runs: floor, worker, floor, worker, …")]
+OnSimulated = Annotated[int, typer.Option("--rounds", min=1, help="How often everything is run, in turns.")]
 Seconds = Annotated[float, typer.Option(min=1, help="Measured seconds of each run.")]
 Agents = Annotated[int, typer.Option(min=1, help="Agents.")]
 MixText = Annotated[str, typer.Option("--mix", help="Share of each lane.")]
@@ -172,6 +176,20 @@ def peers(
         _write(json_file, found)
 
 
+@app.command()
+def lanes(
+    seconds: Seconds = 8,
+    rounds: OnSimulated = 1,
+    reserved: Annotated[bool, typer.Option("--reserved", help="A second device, for the high lane alone.")] = False,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Simulated device: p99 of high while low is offered 0 %, 100 % and 200 % of its capacity."""
+    plan = LanesPlan(seconds, rounds, reserved)
+    special = QUICK.settings(reserved=reserved)
+    _bench({"lanes": lambda rig, show: run_lanes(rig, plan, show)}, None, servers, json_file, special)
+
+
 def _kind(text: str) -> Kind:
     for kind in KINDS:
         if kind == text:
@@ -179,13 +197,19 @@ def _kind(text: str) -> Kind:
     raise SettingsError(f"--arrivals is {text!r}, expected one of {', '.join(KINDS)}")
 
 
-def _bench(measures: dict[str, Measure], model: Path | None, servers: str | None, json_file: Path | None) -> None:
+def _bench(
+    measures: dict[str, Measure],
+    model: Path | None,
+    servers: str | None,
+    json_file: Path | None,
+    special: Mapping[str, Any] | None = None,
+) -> None:
     """Run the benchmarks one after the other, show each, and write what was found even if a later one fails."""
     console, show = Console(), Show(Console(stderr=True))
     found: dict[str, dict[str, Any]] = {}
     try:
         for name, measure in measures.items():
-            with bench_settings(name, model, servers, console) as settings:
+            with bench_settings(name, model, servers, console, special) as settings:
 
                 async def measured(measure: Measure = measure) -> dict[str, Any]:
                     gc.collect()
