@@ -20,9 +20,10 @@ from rich.console import Console
 from tools.bench.arrivals import KINDS, Kind, parse_mix
 from tools.bench.closed import Plan as ClosedPlan
 from tools.bench.closed import closed as run_closed
-from tools.bench.device import QUICK
+from tools.bench.device import FULL, QUICK, SLOW
 from tools.bench.drain import drain as run_drain
 from tools.bench.echo import echo as run_echo
+from tools.bench.fill import fill as run_fill
 from tools.bench.idle import idle as run_idle
 from tools.bench.lanes import Plan as LanesPlan
 from tools.bench.lanes import lanes as run_lanes
@@ -37,7 +38,12 @@ from tools.bench.peers.systems import chosen
 from tools.bench.report import show_result
 from tools.bench.results import Result
 from tools.bench.rig import Rig, bench_settings, open_rig
+from tools.bench.scale import Plan as ScalePlan
+from tools.bench.scale import parse_counts
+from tools.bench.scale import scale as run_scale
 from tools.bench.show import Show
+from tools.bench.traffic import Plan as TrafficPlan
+from tools.bench.traffic import traffic as run_traffic
 from topics.errors import FleetError, SettingsError
 
 app = typer.Typer(no_args_is_help=True, help="Measure a worker beside the bare loop, in one run and in turns.")
@@ -188,6 +194,37 @@ def lanes(
     plan = LanesPlan(seconds, rounds, reserved)
     special = QUICK.settings(reserved=reserved)
     _bench({"lanes": lambda rig, show: run_lanes(rig, plan, show)}, None, servers, json_file, special)
+
+
+@app.command("arrivals")
+def arrivals_command(
+    load: Annotated[float, typer.Option(min=0.01, max=0.95, help="Share of the device's capacity.")] = 0.65,
+    seconds: Seconds = 10,
+    rounds: OnSimulated = 1,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Simulated device: p99 of Poisson beside uniform arrivals, and a burst of ten times the rate for a second."""
+    plan = TrafficPlan(seconds, rounds, load)
+    _bench({"arrivals": lambda rig, show: run_traffic(rig, plan, show)}, None, servers, json_file, QUICK.settings())
+
+
+@app.command()
+def fill(seconds: Seconds = 8, rounds: OnSimulated = 1, servers: Servers = None, json_file: Json = None) -> None:
+    """Simulated device: fill of batches, busy share and CPU with 2 × max_batch outstanding."""
+    _bench({"fill": lambda rig, show: run_fill(rig, seconds, rounds, show)}, None, servers, json_file, FULL.settings())
+
+
+@app.command()
+def scale(
+    workers: Annotated[str, typer.Option(help="Numbers of workers, ascending.")] = "1,2,4,8",
+    seconds: Seconds = 5,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Simulated devices: what more workers add, and how long high pauses when one joins and leaves."""
+    plan = ScalePlan(parse_counts(workers), seconds)
+    _bench({"scale": lambda rig, show: run_scale(rig, plan, show)}, None, servers, json_file, SLOW.settings())
 
 
 def _kind(text: str) -> Kind:

@@ -21,6 +21,8 @@ SHARES: Final = (0.0, 1.0, 2.0)
 """Of the device's capacity, offered to `low`."""
 HIGH_PER_S: Final = 50.0
 AGENTS: Final = 256
+TURN_S: Final = 0.002
+"""Or the sender would need a core of its own for `low`."""
 PATIENCE_S: Final = 120.0
 """At 200 % `low` waits for as long as the flood lasted; every state is answered all the same."""
 
@@ -67,7 +69,7 @@ async def _flooded(rig: Rig, plan: Plan, share: float, show: Show, title: str) -
     if share:
         streams.append(Stream("low", "poisson", share * QUICK.capacity_per_s, 0, end_s))
     async with serving(rig, "fleet") as child, asking(rig, PATIENCE_S) as client:
-        load = Load(client, rig, merged(streams, AGENTS, seed=1))
+        load = Load(client, rig, merged(streams, AGENTS, seed=1), TURN_S)
         with show.bar(title, plan.seconds) as on_second:
             run = await load.run(Window([child], plan.seconds), on_second)
         metrics = await scrape(rig.settings)

@@ -78,10 +78,14 @@ async def open_loop(rig: Rig, plan: Plan, show: Show) -> Result:
 
 
 class Load:
-    """Sends the arrivals of one run, each when it is due, and keeps what became of each."""
+    """Sends the arrivals of one run, each when it is due, and keeps what became of each.
 
-    def __init__(self, client: AgentClient, rig: Rig, arrivals: Arrivals) -> None:
+    `turn_s`: at high rates, what falls due within that time travels in one call; the waiting counts as latency.
+    """
+
+    def __init__(self, client: AgentClient, rig: Rig, arrivals: Arrivals, turn_s: float = 0.0) -> None:
         self.arrivals = arrivals
+        self._turn_s = turn_s
         self.latencies_s = np.full(len(arrivals), np.nan)
         """Of each state, from the moment it was due; NaN: no answer."""
         self.late_s = np.zeros(len(arrivals))
@@ -122,7 +126,7 @@ class Load:
                 group.create_task(self._ask(slice(sent, due)))
                 sent = due
             else:
-                await asyncio.sleep(float(at_s[sent]) - now_s)
+                await asyncio.sleep(max(float(at_s[sent]) - now_s, self._turn_s))
 
     async def _ask(self, rows: slice) -> None:
         """One call for what was due in this turn."""
