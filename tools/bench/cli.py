@@ -184,7 +184,7 @@ def peers(
 
 @app.command()
 def lanes(
-    seconds: Seconds = 8,
+    seconds: Seconds = 5,
     rounds: OnSimulated = 1,
     reserved: Annotated[bool, typer.Option("--reserved", help="A second device, for the high lane alone.")] = False,
     servers: Servers = None,

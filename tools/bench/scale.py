@@ -22,7 +22,7 @@ from tools.bench.rig import Rig
 from tools.bench.serving import WARM_S, Window, asking
 from tools.bench.show import Show
 from tools.bench.stats import Seconds, latency
-from topics.errors import SettingsError
+from topics.errors import FleetError, SettingsError
 
 AGENTS: Final = 512
 """Some 40 in each of 12 partitions: also a worker with one partition always has more than two batches waiting."""
@@ -36,7 +36,7 @@ QUIET_S: Final = 4.0
 """Of trickle before the first change, between the two and after the second."""
 AFTERWARDS_S: Final = 2.0
 """After a worker is ready, or gone, that still counts as the change: the last rebalance is over by then."""
-CHANGES_WITHIN_S: Final = 40.0
+CHANGES_WITHIN_S: Final = 30.0
 PATIENCE_S: Final = 60.0
 
 
@@ -130,6 +130,8 @@ async def _changes(rig: Rig, show: Show) -> list[dict[str, Any]]:
                 changing = group.create_task(_join_and_leave(rig))
                 group.create_task(load.run(window, on_second))
     moments_s = [moment_s - load.started_s for moment_s in changing.result()]
+    if moments_s[-1] > stream.to_s:
+        raise FleetError(f"joining and leaving took {moments_s[-1]:.0f} s, expected {stream.to_s:.0f} s: try it again")
     quiet_s = (WARM_S, moments_s[0])
     phases = {"quiet": quiet_s, "join": tuple(moments_s[:2]), "leave": tuple(moments_s[2:])}
     return [{"change": name, **seen(load.arrivals.at_s, load.latencies_s, *phase)} for name, phase in phases.items()]
@@ -151,7 +153,7 @@ async def _join_and_leave(rig: Rig) -> tuple[float, float, float, float]:
 
 
 def seen(at_s: Seconds, latencies_s: Seconds, from_s: float, to_s: float) -> dict[str, Any]:
-    """What agents noticed of the states due from one moment to another; `gap_ms`: the longest time without an answer."""
+    """What agents noticed of the states due in a stretch of time; `gap_ms`: the longest time without any answer."""
     inside = (at_s >= from_s) & (at_s < to_s)
     latencies_s, found = latencies_s[inside], latency([latencies_s[inside]])
     answered_s = np.sort((at_s[inside] + latencies_s)[~np.isnan(latencies_s)])
