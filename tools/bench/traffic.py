@@ -100,7 +100,7 @@ def summary(latencies_s: Seconds) -> dict[str, Any]:
 def in_bins(at_s: Seconds, latencies_s: Seconds, begin_s: float) -> list[dict[str, Any]]:
     """The latencies by when states were due, in bins of 250 ms from the end of the warm-up; times from `begin_s`."""
     bins = []
-    for first_s in np.arange(WARM_S, at_s[-1], BIN_S):
+    for first_s in np.arange(WARM_S, at_s[-1] + BIN_S, BIN_S):
         inside = (at_s >= first_s) & (at_s < first_s + BIN_S)
         if inside.any():
             bins.append({"from_s": float(first_s - begin_s), **summary(latencies_s[inside])})
