@@ -6,7 +6,7 @@ from the moment at which it was due.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -50,6 +50,30 @@ def arrivals(kind: Kind, rate_per_s: float, seconds: float, agents: int, mix: Mi
     shares = np.array([mix.get(lane, 0.0) for lane in LANES])
     drawn = random.choice(len(LANES), size=len(at_s), p=shares / shares.sum())
     return Arrivals(at_s, np.arange(len(at_s)) % agents, [LANES[number] for number in drawn])
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """States of one lane, from one moment to another, seconds after the start."""
+
+    lane: Lane
+    kind: Kind
+    rate_per_s: float
+    from_s: float
+    to_s: float
+
+
+def merged(streams: Sequence[Stream], agents: int, seed: int) -> Arrivals:
+    """The arrivals of several streams in the order of their times; each stream has `agents` agents of its own."""
+    parts = [
+        arrivals(stream.kind, stream.rate_per_s, stream.to_s - stream.from_s, agents, {stream.lane: 1}, seed + number)
+        for number, stream in enumerate(streams)
+    ]
+    at_s = np.concatenate([part.at_s + stream.from_s for part, stream in zip(parts, streams, strict=True)])
+    order = np.argsort(at_s, kind="stable")
+    numbers = np.concatenate([part.agents + number * agents for number, part in enumerate(parts)])
+    lanes = [lane for part in parts for lane in part.lanes]
+    return Arrivals(at_s[order], numbers[order], [lanes[row] for row in order])
 
 
 def parse_mix(text: str) -> dict[Lane, float]:

@@ -39,6 +39,7 @@ from topics.tensors import TENSOR_EXT
 from workers.models.load import load_unproven
 from workers.models.model import Model
 from workers.models.package import Manifest, read_manifest
+from workers.models.simulated import SIMULATED, Device, SimulatedModel
 from workers.settings import Settings
 
 READY: Final = "bare loop is ready"
@@ -140,8 +141,11 @@ class Loop:
 
 
 def load_bare(manifest: Manifest, settings: Settings) -> Model:
-    """The package's module in buckets as large as a poll, warm."""
+    """The package's module in buckets as large as a poll, warm; on the simulated device if the worker's is one."""
     whole = replace(manifest, buckets=BUCKETS)
+    (first, *_) = settings.predictors
+    if first.device == SIMULATED:
+        return SimulatedModel(whole, Device(**first.simulated.model_dump()))
     model = load_unproven(settings.model.path, whole, device="cpu", factories=settings.model.factories, threads=1)
     model.warm_up()
     return model

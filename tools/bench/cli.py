@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,9 +20,13 @@ from rich.console import Console
 from tools.bench.arrivals import KINDS, Kind, parse_mix
 from tools.bench.closed import Plan as ClosedPlan
 from tools.bench.closed import closed as run_closed
+from tools.bench.device import FULL, QUICK, SLOW
 from tools.bench.drain import drain as run_drain
 from tools.bench.echo import echo as run_echo
+from tools.bench.fill import fill as run_fill
 from tools.bench.idle import idle as run_idle
+from tools.bench.lanes import Plan as LanesPlan
+from tools.bench.lanes import lanes as run_lanes
 from tools.bench.machine import machine
 from tools.bench.open_loop import Plan as OpenPlan
 from tools.bench.open_loop import open_loop as run_open
@@ -34,7 +38,12 @@ from tools.bench.peers.systems import chosen
 from tools.bench.report import show_result
 from tools.bench.results import Result
 from tools.bench.rig import Rig, bench_settings, open_rig
+from tools.bench.scale import Plan as ScalePlan
+from tools.bench.scale import parse_counts
+from tools.bench.scale import scale as run_scale
 from tools.bench.show import Show
+from tools.bench.traffic import Plan as TrafficPlan
+from tools.bench.traffic import traffic as run_traffic
 from topics.errors import FleetError, SettingsError
 
 app = typer.Typer(no_args_is_help=True, help="Measure a worker beside the bare loop, in one run and in turns.")
@@ -47,6 +56,7 @@ Servers = Annotated[
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Write everything that was found to this file.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Pairs of runs: floor, worker, floor, worker, …")]
+OnSimulated = Annotated[int, typer.Option("--rounds", min=1, help="How often everything is run, in turns.")]
 Seconds = Annotated[float, typer.Option(min=1, help="Measured seconds of each run.")]
 Agents = Annotated[int, typer.Option(min=1, help="Agents.")]
 MixText = Annotated[str, typer.Option("--mix", help="Share of each lane.")]
@@ -172,6 +182,51 @@ def peers(
         _write(json_file, found)
 
 
+@app.command()
+def lanes(
+    seconds: Seconds = 5,
+    rounds: OnSimulated = 1,
+    reserved: Annotated[bool, typer.Option("--reserved", help="A second device, for the high lane alone.")] = False,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Simulated device: p99 of high while low is offered 0 %, 100 % and 200 % of its capacity."""
+    plan = LanesPlan(seconds, rounds, reserved)
+    special = QUICK.settings(reserved=reserved)
+    _bench({"lanes": lambda rig, show: run_lanes(rig, plan, show)}, None, servers, json_file, special)
+
+
+@app.command("arrivals")
+def arrivals_command(
+    load: Annotated[float, typer.Option(min=0.01, max=0.95, help="Share of the device's capacity.")] = 0.65,
+    seconds: Seconds = 10,
+    rounds: OnSimulated = 1,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Simulated device: p99 of Poisson beside uniform arrivals, and a burst of ten times the rate for a second."""
+    plan = TrafficPlan(seconds, rounds, load)
+    _bench({"arrivals": lambda rig, show: run_traffic(rig, plan, show)}, None, servers, json_file, QUICK.settings())
+
+
+@app.command()
+def fill(seconds: Seconds = 8, rounds: OnSimulated = 1, servers: Servers = None, json_file: Json = None) -> None:
+    """Simulated device: fill of batches, busy share and CPU with 2 × max_batch outstanding."""
+    _bench({"fill": lambda rig, show: run_fill(rig, seconds, rounds, show)}, None, servers, json_file, FULL.settings())
+
+
+@app.command()
+def scale(
+    workers: Annotated[str, typer.Option(help="Numbers of workers, ascending.")] = "1,2,4,8",
+    seconds: Seconds = 5,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Simulated devices: what more workers add, and how long high pauses when one joins and leaves."""
+    plan = ScalePlan(parse_counts(workers), seconds)
+    _bench({"scale": lambda rig, show: run_scale(rig, plan, show)}, None, servers, json_file, SLOW.settings())
+
+
 def _kind(text: str) -> Kind:
     for kind in KINDS:
         if kind == text:
@@ -179,13 +234,19 @@ def _kind(text: str) -> Kind:
     raise SettingsError(f"--arrivals is {text!r}, expected one of {', '.join(KINDS)}")
 
 
-def _bench(measures: dict[str, Measure], model: Path | None, servers: str | None, json_file: Path | None) -> None:
+def _bench(
+    measures: dict[str, Measure],
+    model: Path | None,
+    servers: str | None,
+    json_file: Path | None,
+    special: Mapping[str, Any] | None = None,
+) -> None:
     """Run the benchmarks one after the other, show each, and write what was found even if a later one fails."""
     console, show = Console(), Show(Console(stderr=True))
     found: dict[str, dict[str, Any]] = {}
     try:
         for name, measure in measures.items():
-            with bench_settings(name, model, servers, console) as settings:
+            with bench_settings(name, model, servers, console, special) as settings:
 
                 async def measured(measure: Measure = measure) -> dict[str, Any]:
                     gc.collect()

@@ -54,14 +54,15 @@ async def closed(rig: Rig, plan: Plan, show: Show) -> Result:
         for side in SIDES:
             title = f"round {number + 1}/{plan.rounds}: {NAMES[side]}"
             async with serving(rig, side) as child, asking(rig) as client:
-                window = Window(child, plan.seconds)
+                window = Window([child], plan.seconds)
                 with show.bar(title, plan.seconds) as on_second:
-                    runs[side].append(await _play(rig, plan, client, window, on_second))
+                    runs[side].append(await play(rig, plan, client, window, on_second))
     options = {"agents": plan.agents, "group": plan.group, "seconds": plan.seconds, "mix": dict(plan.mix)}
     return Result("closed", options, runs["fleet"], runs["bare"], GOALS)
 
 
-async def _play(rig: Rig, plan: Plan, client: AgentClient, window: Window, on_second: Callable[[float], None]) -> Run:
+async def play(rig: Rig, plan: Plan, client: AgentClient, window: Window, on_second: Callable[[float], None]) -> Run:
+    """One run of `plan` against whatever serves."""
     run = Run()
     async with asyncio.TaskGroup() as group:
         for number, (lane, ids) in enumerate(plan.groups()):

@@ -19,7 +19,7 @@ async def idle(rig: Rig, seconds: float, show: Show) -> Result:
         ChildFailed: it ended.
     """
     async with rig.worker() as child:
-        window = Window(child, seconds)
+        window = Window([child], seconds)
         with show.bar("idle worker", seconds) as on_second:
             await window.run(SETTLE_S, on_second)
     share = window.cpu_s / window.seconds

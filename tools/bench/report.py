@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
@@ -15,6 +15,10 @@ TITLES: Final = {
     "open": "open: arrivals at a rate, latency from the moment they were due, one worker",
     "echo": "echo: one agent alone on the high lane, beside a raw aiokafka echo",
     "idle": "idle: a worker that nobody asks",
+    "lanes": "lanes: the high lane while low is flooded; simulated device, one worker",
+    "arrivals": "arrivals: Poisson beside uniform, then a burst; simulated device, one worker",
+    "fill": "fill: twice max_batch outstanding; simulated device, one worker",
+    "scale": "scale: more workers on simulated devices, and one that joins and leaves",
 }
 FLOORS: Final = {"echo": "raw echo"}
 
@@ -27,8 +31,18 @@ def show_result(console: Console, found: Mapping[str, Any]) -> None:
         parts.append(_throughput(found, floor))
     if "lanes" in found:
         parts.append(_lanes(found, floor))
+    parts += [_rows(title, rows) for title, rows in found.get("tables", {}).items()]
     console.print(f"\n[bold]{TITLES[found['benchmark']]}[/bold]")
     console.print(Group(*parts, *(goal_line(goal) for goal in found["goals"])))
+
+
+def _rows(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Rows whose keys are the columns, units included."""
+    table = new_table(*(key.replace("_", " ") for key in rows[0]))
+    table.title, table.title_justify = title, "left"
+    for row in rows:
+        table.add_row(*(value if isinstance(value, str) else number(value) for value in row.values()))
+    return table
 
 
 def new_table(*columns: str) -> Table:

@@ -6,12 +6,14 @@ Everything that is made here is gone afterwards: topics are deleted, a cluster o
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,11 +55,18 @@ class Rig:
     @contextlib.asynccontextmanager
     async def worker(self, *, ready: bool = True) -> AsyncIterator[Child]:
         """A worker as `fleet worker` starts it; `ready`: it has joined its groups."""
-        url = f"http://127.0.0.1:{self.settings.http.port}/readyz"
-        with self._child("worker", *WORKER) as child:
-            if ready:
-                await child.ready(lambda: _says_yes(url))
+        async with self.workers(1, ready=ready) as (child,):
             yield child
+
+    @contextlib.asynccontextmanager
+    async def workers(self, count: int, *, ready: bool = True) -> AsyncIterator[list[Child]]:
+        """So many workers, started together. The first has the settings' port for its probes, others have any."""
+        ports = [self.settings.http.port, *free_ports(count - 1)]
+        with contextlib.ExitStack() as stack:
+            children = [stack.enter_context(self._child("worker", *WORKER, port=port)) for port in ports]
+            for child, port in zip(children, ports, strict=True) if ready else ():
+                await child.ready(partial(_says_yes, f"http://127.0.0.1:{port}/readyz"))
+            yield children
 
     @contextlib.asynccontextmanager
     async def bare(self, *, backlog: bool = False) -> AsyncIterator[Child]:
@@ -74,19 +83,29 @@ class Rig:
             await child.ready(lambda: ECHO_READY in child.log.read_text(errors="replace"))
             yield child
 
-    def _child(self, name: str, *command: str) -> Child:
+    @contextlib.asynccontextmanager
+    async def one_more(self) -> AsyncIterator[tuple[Child, Callable[[], bool]]]:
+        """Another worker beside those that run, and whether it is ready."""
+        (port,) = free_ports(1)
+        with self._child("worker", *WORKER, port=port) as child:
+            yield child, partial(_says_yes, f"http://127.0.0.1:{port}/readyz")
+
+    def _child(self, name: str, *command: str, port: int | None = None) -> Child:
         self._children += 1
         log = self._logs / f"{self._children:02d}-{name.replace(' ', '-')}.log"
-        return Child(name, command, self._environment(), log)
+        return Child(name, command, self._environment(port or self.settings.http.port), log)
 
-    def _environment(self) -> dict[str, str]:
-        """What differs from the settings that the process finds by itself, as we did."""
+    def _environment(self, port: int) -> dict[str, str]:
+        """What differs, or may differ, from the settings that the process finds by itself, as we did."""
         settings = self.settings
         return {
             "FLEET_NAME": settings.name,
             "FLEET_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
             "FLEET_MODEL__PATH": str(settings.model.path),
-            "FLEET_HTTP__PORT": str(settings.http.port),
+            "FLEET_PREDICTORS": json.dumps([predictor.model_dump(mode="json") for predictor in settings.predictors]),
+            "FLEET_BATCH__MAX_BATCH": str(settings.batch.max_batch),
+            "FLEET_BATCH__FAST_PASS_WAIT_MS": str(settings.batch.fast_pass_wait_ms),
+            "FLEET_HTTP__PORT": str(port),
             "FLEET_LOG__FORMAT": "json",
         }
 
@@ -138,8 +157,12 @@ def _says_yes(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def bench_settings(benchmark: str, model: Path | None, servers: str | None, console: Console) -> Iterator[Settings]:
+def bench_settings(
+    benchmark: str, model: Path | None, servers: str | None, console: Console, special: Mapping[str, Any] | None = None
+) -> Iterator[Settings]:
     """Settings of a new fleet on the cluster that is configured, else on one that is started for us.
+
+    `special` are sections that this benchmark wants as they are, whatever else says.
 
     Raises:
         SettingsError: a setting is wrong.
@@ -151,6 +174,7 @@ def bench_settings(benchmark: str, model: Path | None, servers: str | None, cons
         "model": {"path": model.absolute() if model else None},
         "kafka": {"bootstrap_servers": servers},
         "http": {"port": free_ports(1)[0]},
+        **(special or {}),
     }
     configured = {
         shown.key for shown in describe(load_settings(Settings, overrides=overrides)) if shown.source != "default"

@@ -37,35 +37,39 @@ async def serving(rig: Rig, side: Side) -> AsyncIterator[Child]:
 
 
 @asynccontextmanager
-async def asking(rig: Rig) -> AsyncIterator[AgentClient]:
+async def asking(rig: Rig, timeout_s: float = TIMEOUT_S) -> AsyncIterator[AgentClient]:
     """The client of both sides, in this process."""
-    async with AgentClient(settings=rig.settings, timeout_s=TIMEOUT_S) as client:
+    async with AgentClient(settings=rig.settings, timeout_s=timeout_s) as client:
         yield client
 
 
 class Window:
-    """Closed, then open for the measurement, then over. Knows the CPU that the process used while it was open."""
+    """Closed, then open for the measurement, then over. Knows the CPU that the processes used while it was open."""
 
-    def __init__(self, child: Child, seconds: float) -> None:
+    def __init__(self, children: Sequence[Child], seconds: float) -> None:
         self.is_open = False
         self.is_over = False
         self.cpu_s = 0.0
         self.seconds = seconds
         """Wanted, then as measured."""
-        self._child = child
+        self._children = children
 
     async def run(self, warm_s: float, on_second: Callable[[float], None]) -> None:
         """Warm up, open, close."""
         await asyncio.sleep(warm_s)
-        opened_s, cpu_s, self.is_open = time.monotonic(), self._child.cpu_s(), True
+        opened_s, cpu_s, self.is_open = time.monotonic(), self._cpu_s(), True
         while (past_s := time.monotonic() - opened_s) < self.seconds:
-            self._child.require_alive()
+            for child in self._children:
+                child.require_alive()
             on_second(past_s)
             await asyncio.sleep(min(TICK_S, self.seconds - past_s))
         self.is_open, self.is_over = False, True
-        self.cpu_s = self._child.cpu_s() - cpu_s
+        self.cpu_s = self._cpu_s() - cpu_s
         self.seconds = time.monotonic() - opened_s
         on_second(self.seconds)
+
+    def _cpu_s(self) -> float:
+        return sum(child.cpu_s() for child in self._children)
 
     def finish(self, run: Run) -> Run:
         """`run` with the rate and CPU of the answers that came while the window was open."""

@@ -62,3 +62,14 @@ def test_every_result_can_be_shown(benchmark: str) -> None:
     )
     show_result(console, full.as_dict())
     show_result(console, Result(benchmark, {}, [Run()], [], (), {"idle_cpu_share": 0.01}).as_dict())
+
+
+def test_tables_have_the_keys_as_columns() -> None:
+    """One row for each mapping, words as they are, missing numbers as a dash."""
+    rows = [{"change": "join", "p99_ms": 12.0}, {"change": "leave", "p99_ms": None}]
+    console = Console(record=True, width=100)
+    show_result(console, Result("scale", {}, [], [], more={"tables": {"changes": rows}}).as_dict())
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert ["change", "p99", "ms"] in lines
+    assert ["join", "12"] in lines
+    assert ["leave", "–"] in lines

@@ -42,7 +42,7 @@ async def closed_pair(
         theirs = await _theirs(rig, system, python, seen, seconds, on_second)
     async with serving(rig, "fleet") as child, asking(rig) as client:
         with show.bar(f"worker, beside {system.name}", seconds) as on_second:
-            pairs.add(theirs, await _ours(client, seen, Window(child, seconds), on_second))
+            pairs.add(theirs, await _ours(client, seen, Window([child], seconds), on_second))
 
 
 async def _theirs(
@@ -59,7 +59,7 @@ async def _theirs(
                 said = last_words(peer.log)
                 raise ChildFailed(f"{system.name} gives no action after {START_WITHIN_S:g} s: {said} (log: {peer.log})")
             await asyncio.sleep(0.2)
-        return await play(port, questions, Window(peer, seconds), WARM_S, on_second)
+        return await play(port, questions, Window([peer], seconds), WARM_S, on_second)
 
 
 async def _ours(client: AgentClient, seen: Array, window: Window, on_second: Callable[[float], None]) -> Run:

@@ -47,7 +47,7 @@ async def server(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
 
 
 def window(seconds: float) -> Window:
-    return Window(NoProcess(), seconds)  # type: ignore[arg-type]
+    return Window([NoProcess()], seconds)  # type: ignore[list-item]
 
 
 async def test_every_agent_asks_until_the_window_closes() -> None:
