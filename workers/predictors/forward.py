@@ -37,15 +37,18 @@ class Forward:
         self.largest_batch = model.manifest.buckets[-1]
         """Rows that the device has memory for. It only falls: who else uses that memory, and until when, is not known;
         a model that is loaded anew begins with all of it."""
+        self._piece = self.largest_batch
+        """The same, within a call that is not over."""
 
     def __call__(self, rows: Sequence[tuple[Row, ...]]) -> tuple[dict[str, Array], dict[int, Fault]]:
         """Outputs by name [n, *shape] and faults by row; the outputs of a row at fault mean nothing."""
         inputs = self._observations.collate(rows)
-        self._waits_s = iter(self._back_off_s)
+        self._waits_s, self._piece = iter(self._back_off_s), self.largest_batch
         faults = {} if self._manifest.allow_nan else _not_finite(inputs, _REFUSED)
         if faults:
             inputs = {name: _zeroed(array) for name, array in inputs.items()}
         outputs = self._halving(inputs, 0, len(rows), faults)
+        self.largest_batch = self._piece
         if self._manifest.finite:
             faults = _not_finite(outputs, _FAILED) | faults
         return outputs, faults
@@ -56,13 +59,13 @@ class Forward:
 
     def _halving(self, inputs: Mapping[str, Array], start: int, end: int, faults: dict[int, Fault]) -> dict[str, Array]:
         """Rows start…end through the model; those that make it raise end up in `faults`."""
-        if end - start <= self.largest_batch:
+        if end - start <= self._piece:
             try:
                 return self._model.predict({name: array[start:end] for name, array in inputs.items()})
             except OutOfMemory as error:
                 if end - start == 1:
                     return self._alone_without_memory(inputs, start, faults, error)
-                self.largest_batch = min(self.largest_batch, self.bucket((end - start) // 2))
+                self._piece = min(self._piece, self.bucket((end - start) // 2))
             except Exception as error:  # whatever a model raises is the fault of one row or of all: the halves tell
                 if end - start == 1:
                     faults[start] = Fault("failed", MODEL_ERROR, one_line(error))
@@ -74,7 +77,11 @@ class Forward:
     def _alone_without_memory(
         self, inputs: Mapping[str, Array], row: int, faults: dict[int, Fault], error: OutOfMemory
     ) -> dict[str, Array]:
-        """Once more after a while, as long as this call may wait; then the row has failed."""
+        """Once more after a while, as long as this call may wait; then the row has failed.
+
+        The size of batches is not to blame, or one state that asks for all memory would make them small for good.
+        """
+        self._piece = self.largest_batch
         if (wait_s := next(self._waits_s, None)) is not None:
             time.sleep(wait_s)
             return self._halving(inputs, row, row + 1, faults)

@@ -20,19 +20,27 @@ OUTPUT = TensorSpec("action", "float32", ())
 class Doubling:
     """A model that doubles its first number, and raises or gives NaN where told to."""
 
-    def __init__(self, *, raises_on: float | None = None, allow_nan: bool = False, finite: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        raises_on: float | None = None,
+        raises: Exception = RuntimeError("CUDA error: an illegal instruction\nwas encountered"),
+        allow_nan: bool = False,
+        finite: bool = True,
+    ) -> None:
         self.manifest: Any = SimpleNamespace(
             inputs=(INPUT,), outputs=(OUTPUT,), buckets=(8, 64), allow_nan=allow_nan, finite=finite
         )
         self.device = "cpu"
         self.passes = 0
         self._raises_on = raises_on
+        self._raises = raises
 
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         self.passes += 1
         first = inputs["observation"][:, 0]
         if self._raises_on is not None and (first == self._raises_on).any():
-            raise RuntimeError("CUDA error: an illegal instruction\nwas encountered")
+            raise self._raises
         return {"action": np.where(first == -13, np.nan, 2 * first).astype(np.float32)}
 
     def warm_up(self, on_bucket: Any = None) -> None:
@@ -146,6 +154,17 @@ def test_a_single_row_waits_for_memory_that_others_hold_for_a_moment(
     monkeypatch.setattr("time.sleep", sleep)
     _, faults = Forward(model, (0.1, 0.2)[:waits])(rows(1))
     assert list(faults) == failed and slept == [0.1, 0.2][:waits]
+
+
+@pytest.mark.parametrize("bad", [0, 31, 63])
+def test_a_state_that_asks_for_all_memory_does_not_make_batches_small_for_good(bad: int) -> None:
+    """What a model allocates may depend on what it is given: that row fails like any other bad one."""
+    model = Doubling(raises_on=-1.0, raises=OutOfMemory("can't allocate memory"))
+    model.manifest.buckets = (1, 2, 4, 8, 16, 32, 64)
+    forward = Forward(model)
+    _, faults = forward(rows(*[-1.0 if n == bad else 1.0 + n for n in range(64)]))
+    assert list(faults) == [bad] and faults[bad].label == "model_error"
+    assert forward.largest_batch == 64 and model.passes <= 1 + 2 * 6
 
 
 def test_without_memory_for_a_single_row_the_model_is_at_fault() -> None:
