@@ -106,6 +106,7 @@ class Supervisor:
     def _fence(self, number: int, down: Down) -> None:
         predictor, ran = self._predictors[number], self._predictors[number].running
         self._serving[number] = False
+        predictor.fence()
         why = "hangs" if down == "model_hangs" else f"is broken: {predictor.broken}"
         log.error("predictor_fenced", predictor=predictor.name, reason=why, suspects=_origins(ran))
         self._worker.fence(number, ran, down, self._settings.hang.max_hangs)

@@ -91,6 +91,7 @@ class Predictor:
         self.warm_us: dict[int, int] = {}
         """What a batch of so many rows took when the model was warmed up, µs."""
         self._is_quick = False
+        self._is_fenced = False
         self._has_turn = False
         """On the event loop: a turn is due or running, and takes what is submitted."""
 
@@ -170,6 +171,15 @@ class Predictor:
         since_us = self._running_since_us
         return since_us > 0 and now_us - since_us > max(at_least_us, HANG_FACTOR * self._longest_us)
 
+    def fence(self) -> None:
+        """It gets nothing more, and runs nothing of what it has: that runs elsewhere. Its model is let go of, at once or
+        when it returns, as the one that is loaded anew may need the device's memory."""
+        self._is_fenced = True
+        self._forward = None
+        if self._running_since_us:
+            self._metrics.batch_failed(self.name, (now_us() - self._running_since_us) / 1e6)
+        self._signals.put(_STOP)  # in case it waits
+
     async def stop(self, within_s: float) -> bool:
         """Ask the thread to end and wait; False if it is still in its model after `within_s`."""
         if self._thread is None:
@@ -203,11 +213,13 @@ class Predictor:
             loop.call_soon_threadsafe(self._on_broken, error)
 
     def _predict(self, forward: Forward, batch: Batch) -> Predicted | None:
-        """None: the model is broken, and nothing is known of the rows."""
+        """None: the predictor is broken or fenced, and nothing is known of the rows."""
         self.running = batch
         started_us = self._running_since_us = now_us()
         self._metrics.batch_started(self.name, started_us / 1e6)
         found = self._try(forward, [request.rows for request in batch.requests])
+        if self._is_fenced:  # what is to tell of this batch has been told
+            return None
         ended_us = now_us()
         self._running_since_us = 0
         seconds = (ended_us - started_us) / 1e6

@@ -24,7 +24,7 @@ class Doubling:
         self,
         *,
         raises_on: float | None = None,
-        raises: Exception = RuntimeError("CUDA error: an illegal instruction\nwas encountered"),
+        raises: type[Exception] = RuntimeError,
         allow_nan: bool = False,
         finite: bool = True,
     ) -> None:
@@ -40,7 +40,7 @@ class Doubling:
         self.passes += 1
         first = inputs["observation"][:, 0]
         if self._raises_on is not None and (first == self._raises_on).any():
-            raise self._raises
+            raise self._raises("CUDA error: an illegal instruction\nwas encountered")
         return {"action": np.where(first == -13, np.nan, 2 * first).astype(np.float32)}
 
     def warm_up(self, on_bucket: Any = None) -> None:
@@ -159,7 +159,7 @@ def test_a_single_row_waits_for_memory_that_others_hold_for_a_moment(
 @pytest.mark.parametrize("bad", [0, 31, 63])
 def test_a_state_that_asks_for_all_memory_does_not_make_batches_small_for_good(bad: int) -> None:
     """What a model allocates may depend on what it is given: that row fails like any other bad one."""
-    model = Doubling(raises_on=-1.0, raises=OutOfMemory("can't allocate memory"))
+    model = Doubling(raises_on=-1.0, raises=OutOfMemory)
     model.manifest.buckets = (1, 2, 4, 8, 16, 32, 64)
     forward = Forward(model)
     _, faults = forward(rows(*[-1.0 if n == bad else 1.0 + n for n in range(64)]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -201,3 +202,56 @@ async def test_a_predictor_that_hangs_does_not_hold_up_the_end() -> None:
     assert not await predictor.stop(0.1)
     model.gate.set()
     assert await predictor.stop(5)
+
+
+async def test_a_fenced_predictor_lets_go_of_its_model_and_runs_nothing_more() -> None:
+    """Its batches run elsewhere by then, and the model that is loaded anew may need the device's memory."""
+    seen: list[weakref.ref[Gated]] = []
+    gate = threading.Event()
+
+    def load() -> Gated:
+        model = Gated()
+        model.gate = gate
+        seen.append(weakref.ref(model))
+        return model
+
+    metrics = Metrics(max_batch=8)
+    predictor = Predictor("cuda:0", load, metrics)
+    await predictor.start()
+    told: list[object] = []
+    predictor.deliver(told.append, told.append)
+    predictor.submit(batch("hangs"))
+    predictor.submit(batch("ready"))
+    model = seen[0]()
+    assert model is not None and await asyncio.to_thread(model.entered.wait, 5)
+    del model
+    predictor.fence()
+    gate.set()
+    assert await predictor.stop(5)
+    await asyncio.sleep(0)
+    assert told == []
+    assert seen[0]() is None
+    assert metrics.registry.get_sample_value("fleet_batch_failures_total", {"predictor": "cuda:0"}) == 1
+    assert predictor.largest_batch is None
+
+
+async def test_a_broken_predictor_lets_go_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread has ended by itself."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    seen: list[weakref.ref[Doubling]] = []
+
+    def load() -> Doubling:
+        model = small(Doubling(raises_on=0.0))
+        seen.append(weakref.ref(model))
+        return model
+
+    predictor = Predictor("cuda:0", load, Metrics(max_batch=8))
+    await predictor.start()
+    told: list[object] = []
+    predictor.deliver(told.append, told.append)
+    predictor.submit(batch("innocent"))
+    assert predictor._thread is not None
+    await asyncio.to_thread(predictor._thread.join, 5)
+    assert predictor.broken and told == []
+    predictor.fence()
+    assert seen[0]() is None
