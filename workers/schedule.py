@@ -93,9 +93,11 @@ class Schedule:
         slot.join(number, self._limits)
         self._dispatch.refresh()
 
-    def limit(self, number: int, max_batch: int) -> None:
-        """Predictor `number` gets at most `max_batch` requests at once until `restore`."""
-        self._slots[number].max_batch = min(max_batch, self._limits.max_batch)
+    def limit(self, number: int, max_batch: int) -> int:
+        """Predictor `number` gets at most `max_batch` requests at once until `restore`; gives its bound so far."""
+        slot, before = self._slots[number], self._slots[number].max_batch
+        slot.max_batch = min(max_batch, before)
+        return before
 
     @property
     def available(self) -> int:

@@ -53,7 +53,6 @@ class Supervisor:
         self._worker = worker
         self._predictors = list(predictors)
         self._serving = [True] * len(predictors)
-        self._largest: dict[Predictor, int] = {}
         self._tries = [0] * len(predictors)
         self._intakes = intakes
         self._make_predictor = make_predictor
@@ -115,13 +114,9 @@ class Supervisor:
 
     def _limit(self, number: int, predictor: Predictor) -> None:
         """What runs out of memory gets smaller batches from now on."""
-        largest, known = predictor.largest_batch, self._largest.get(predictor)
-        if largest is None or largest == known:
-            return
-        self._largest[predictor] = largest
-        if known is not None:
-            self._worker.limit(number, largest)
-            log.warning("largest_batch_lowered", predictor=predictor.name, rows=largest, before=known)
+        largest = predictor.largest_batch
+        if largest is not None and (before := self._worker.limit(number, largest)) > largest:
+            log.warning("largest_batch_lowered", predictor=predictor.name, rows=largest, before=before)
 
     async def _replace(self, number: int) -> None:
         """Load the model anew on a thread of its own, until that succeeds; a hung thread is left alone, as nothing can
@@ -142,7 +137,6 @@ class Supervisor:
 
     def _take_in(self, number: int, predictor: Predictor) -> None:
         predictor.deliver(self._worker.predicted, self._on_broken)
-        self._largest.pop(self._predictors[number], None)
         self._predictors[number] = predictor
         self._serving[number] = True
         self._worker.restore(number, predictor)

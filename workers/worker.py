@@ -148,9 +148,9 @@ class Worker:
         self._schedule.restore(number, predictor.warm_us)
         self.pump()
 
-    def limit(self, number: int, max_batch: int) -> None:
-        """Predictor `number` has no memory for more than `max_batch` rows."""
-        self._schedule.limit(number, max_batch)
+    def limit(self, number: int, max_batch: int) -> int:
+        """Predictor `number` has no memory for more than `max_batch` rows; gives its largest batch so far."""
+        return self._schedule.limit(number, max_batch)
 
     @property
     def available(self) -> int:

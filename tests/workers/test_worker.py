@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from tests.workers.build import TOPIC, request
 from topics.tensors import Array
@@ -17,7 +18,7 @@ from workers.assembly import make_worker
 from workers.errors import PredictorsHang
 from workers.health import Health
 from workers.metrics import Metrics
-from workers.models.errors import ModelError
+from workers.models.errors import ModelError, OutOfMemory
 from workers.models.simulated import Device, SimulatedModel, load_simulated
 from workers.offsets import PartitionOffsets
 from workers.predictors.predictor import Predictor
@@ -62,6 +63,21 @@ class Sick(SimulatedModel):
     def warm_up(self, *arguments: Any) -> None:
         super().warm_up(*arguments)
         self.warming = False
+
+
+class Cramped(SimulatedModel):
+    """There is memory for its warm-up, and later for 8 rows."""
+
+    room = 1 << 16
+
+    def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if len(inputs["observation"]) > self.room:
+            raise OutOfMemory("CUDA out of memory")
+        return super().predict(inputs)
+
+    def warm_up(self, *arguments: Any) -> None:
+        super().warm_up(*arguments)
+        self.room = 8
 
 
 class Replies:
@@ -180,6 +196,23 @@ async def test_a_model_that_loads_and_never_serves_ends_the_process(monkeypatch:
         await asyncio.wait_for(bench.supervisor.run(), 20)
     assert raised.group_contains(PredictorsHang)
     assert len(bench.replies.answers) < 60
+
+
+async def test_out_of_memory_makes_the_batches_smaller_that_are_formed() -> None:
+    """Also where it happens before the supervisor's first look; nobody fails, and the log tells it once."""
+    bench = Bench(Cramped, 128)
+    await bench.start()
+    bench.put([state(f"a{n}") for n in range(64)])
+    assert await bench.worker.settled(["normal"], 10, queued=True)
+    with capture_logs() as log:
+        watching = asyncio.ensure_future(bench.supervisor.run())
+        await asyncio.sleep(0)
+        bench.put([state(f"b{n}") for n in range(64)])
+        sizes = [len(slot.running or ()) for slot in bench.worker._schedule._slots]
+        await asyncio.wait_for(bench.replies.done.wait(), 20)
+    assert set(bench.replies.answers.values()) == {"action"} and sizes == [8]
+    assert [found["rows"] for found in log if found["event"] == "largest_batch_lowered"] == [8]
+    watching.cancel()
 
 
 async def test_what_a_lost_assignment_had_on_a_fenced_predictor_is_let_go() -> None:

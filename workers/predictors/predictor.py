@@ -172,8 +172,8 @@ class Predictor:
         return since_us > 0 and now_us - since_us > max(at_least_us, HANG_FACTOR * self._longest_us)
 
     def fence(self) -> None:
-        """It gets nothing more, and runs nothing of what it has: that runs elsewhere. Its model is let go of, at once or
-        when it returns, as the one that is loaded anew may need the device's memory."""
+        """It gets nothing more, and runs nothing of what it has: that runs elsewhere. Its model is let go of, at once
+        or when it returns, as the one that is loaded anew may need the device's memory."""
         self._is_fenced = True
         self._forward = None
         if self._running_since_us:
@@ -239,15 +239,15 @@ class Predictor:
     def _try(
         self, forward: Forward, rows: Sequence[tuple[Row, ...]]
     ) -> tuple[dict[str, Array], dict[int, Fault]] | None:
-        """A batch of which no row came through says nothing about its rows if zeros do not come through either: the
-        model is tried again, and `broken` in the end."""
+        """A batch of which several rows, or all, did not come through says nothing about them if zeros do not come
+        through either: the model is tried again, and `broken` in the end."""
         for wait_s in BACK_OFF_S if self._loop is None else ():
             outputs, faults = forward(rows)
-            if not _all_raised(faults, len(rows)) or forward.probe() is None:
+            if not _many_raised(faults, len(rows)) or forward.probe() is None:
                 return outputs, faults
             time.sleep(wait_s)
         outputs, faults = forward(rows)
-        if _all_raised(faults, len(rows)):
+        if _many_raised(faults, len(rows)):
             self.broken = forward.probe()
         return None if self.broken else (outputs, faults)
 
@@ -255,8 +255,10 @@ class Predictor:
         return f"<Predictor {self.name} {len(self._urgent)}+{len(self._ready)} waiting>"
 
 
-def _all_raised(faults: Mapping[int, Fault], rows: int) -> bool:
-    return len(faults) == rows and all(fault.label == MODEL_ERROR for fault in faults.values())
+def _many_raised(faults: Mapping[int, Fault], rows: int) -> bool:
+    """Not one bad row among good ones, but none that came through, or several: a device may be lost in mid-batch."""
+    raised = sum([fault.label == MODEL_ERROR for fault in faults.values()])
+    return raised > 1 or (raised == 1 and len(faults) == rows)
 
 
 def _is_quick(model: Model, rows: int) -> bool:

@@ -157,6 +157,31 @@ async def test_a_model_that_takes_nothing_is_tried_again_and_then_broken(monkeyp
     assert await predictor.stop(5)
 
 
+class Lost(Doubling):
+    """Its device is lost in the middle of a batch."""
+
+    def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if self.passes != 1:  # the whole batch fails, its first half comes through
+            self.passes += 1
+            raise RuntimeError("CUDA error: the device fell off the bus")
+        return super().predict(inputs)
+
+
+async def test_a_device_that_is_lost_in_the_middle_of_a_batch_fails_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that came through before do not make those behind them bad ones."""
+    monkeypatch.setattr("workers.predictors.predictor.BACK_OFF_S", ())
+    model = small(Lost())
+    predictor = Predictor("cuda:0", lambda: model, Metrics(max_batch=8))
+    await predictor.start()
+    told: list[object] = []
+    predictor.deliver(told.append, told.append)
+    predictor.submit(poison(8))
+    assert predictor._thread is not None
+    await asyncio.to_thread(predictor._thread.join, 5)
+    await asyncio.sleep(0)
+    assert told == [] and "fell off the bus" in (predictor.broken or "")
+
+
 async def test_a_model_that_recovers_in_time_answers_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that needed a moment: nobody hears of it."""
     model = small(Doubling(raises_on=0.0))
