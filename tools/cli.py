@@ -6,8 +6,10 @@ Only the module of the sub-command that is asked for is imported: `fleet --help`
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,9 +51,19 @@ def main() -> NoReturn:
     """The console script. Exits 0, with the code of a FleetError, 2 for a wrong call, 130 for Ctrl-C."""
     try:
         application(sys.argv[1:])(prog_name="fleet")
-        sys.exit(0)
+        leave(0)
     except BaseException as err:
-        sys.exit(exit_code(err))
+        leave(exit_code(err))
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with this code, also while a model runs on in its predictor's thread: Python before 3.14 would
+    end that thread inside torch's C++, which aborts the process with 134."""
+    if any(thread.name.startswith("predictor-") for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:

@@ -90,6 +90,18 @@ def test_a_bug_of_ours_is_one_line_with_a_report(capsys: pytest.CaptureFixture[s
         assert "Traceback" in report.read()
 
 
+def test_a_model_that_still_runs_does_not_change_the_exit_code() -> None:
+    """A hung one, or a long batch after the second SIGTERM; nothing can end its thread."""
+    code = (
+        "import threading, time, torch; from tools.cli import leave; m = torch.ones(2000, 2000);"
+        "run = lambda: [torch.mm(m, m) for _ in iter(int, 1)];"
+        "threading.Thread(target=run, name='predictor-cpu', daemon=True).start(); time.sleep(0.2);"
+        "print('last words'); leave(5)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (5, "last words\n", "")
+
+
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is the command that installs it."""
 
