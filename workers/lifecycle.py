@@ -48,7 +48,7 @@ from workers.models.package import Manifest, read_manifest
 from workers.predictors.predictor import Predictor
 from workers.settings import Settings
 from workers.supervise import Supervisor
-from workers.twins import wait_for_predecessor, yield_to_equal
+from workers.twins import LOOK_EVERY_S, wait_for_predecessor, yield_to_equal
 from workers.worker import Worker
 
 C = TypeVar("C", AIOKafkaConsumer, AIOKafkaProducer)
@@ -204,6 +204,7 @@ class Life:
             receiving = [group.create_task(intake.receive.run(self._signals.stop)) for intake in self._intakes.values()]
             running.append(group.create_task(self._supervisor(worker).run()))
             await self._join()
+            running.append(group.create_task(self._keep_name()))
             await self._signals.stop.wait()
             await self._drain(worker)
             for task in (*running, *receiving):
@@ -224,11 +225,24 @@ class Life:
         """Ready when every lane has its partitions; a signal ends the wait."""
         joins = asyncio.gather(*(intake.receive.joined.wait() for intake in self._intakes.values()))
         await _first_of(joins, self._signals.stop.wait())
-        own_id = member_id(self._intakes["high"].consumer)
-        await yield_to_equal(self._settings.worker, self._namesakes, own_id, self._signals.stop)
+        await self._yield_to_equal(member_id(self._intakes["high"].consumer))
         if not self._signals.stop.is_set():
             self._health.enter("ready")
             log.info("ready", worker=self._settings.worker, model=str(self._manifest))
+
+    async def _keep_name(self) -> None:
+        """Whom the group took for dead comes back under a new member ID, and may find that its name was given away."""
+        consumer = self._intakes["high"].consumer
+        known = member_id(consumer)
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            own_id = member_id(consumer)
+            if own_id not in ("", known):
+                await self._yield_to_equal(own_id)
+                known = own_id
+
+    async def _yield_to_equal(self, own_id: str) -> None:
+        await yield_to_equal(self._settings.worker, self._namesakes, own_id, self._signals.stop)
 
     async def _hand_over(self, worker: Worker, lane: Lane) -> None:
         """A rebalance takes the lane's partitions: forget what is queued, finish what runs, commit."""

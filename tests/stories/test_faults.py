@@ -154,6 +154,22 @@ async def test_of_two_workers_of_one_name_the_younger_leaves(fleet: Fleet, tmp_p
     assert (await fleet.answers(asked)).keys() == asked.keys()
 
 
+@pytest.mark.slow
+async def test_a_worker_that_comes_back_from_the_dead_finds_its_name_given_away(fleet: Fleet, tmp_path: Path) -> None:
+    """As a pod does whose node was cut off for longer than the session: whoever serves under the name now goes on."""
+    sessions = {"FLEET_KAFKA__SESSION_TIMEOUT_MS": "2000", "FLEET_KAFKA__HEARTBEAT_INTERVAL_MS": "300"}
+    model = write_package(tmp_path / "well")
+    cut_off = await fleet.worker(model, FLEET_WORKER="pod-0", **sessions).ready()
+    cut_off.signal(signal.SIGSTOP)
+    successor = await fleet.worker(model, FLEET_WORKER="pod-0", **sessions).ready()
+    cut_off.signal(signal.SIGCONT)
+    assert await cut_off.ended() == 6
+    assert "error: a worker named pod-0 serves this fleet already" in cut_off.log.read_text()
+    asked = await fleet.ask(states(8, 2))
+    assert (await fleet.answers(asked)).keys() == asked.keys()
+    assert successor.process.poll() is None
+
+
 async def test_a_predictor_that_does_not_load_leaves_the_other_serving(fleet: Fleet, tmp_path: Path) -> None:
     """The worker is ready, and whoever looks sees which predictor is missing."""
     two = '[{"device": "cuda:63"}, {"device": "cpu"}]'
