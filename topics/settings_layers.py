@@ -146,7 +146,7 @@ def _file(config: Path | None) -> Layer:
     except FileNotFoundError:
         if not config and not from_variable:
             return {}, {}
-        raise SettingsError(f"settings file {path}{asked_by} does not exist") from None
+        raise SettingsError(f"settings file {path}{asked_by} does not exist: name another, or none") from None
     except OSError as err:
         raise SettingsError(f"settings file {path}{asked_by} cannot be read: {err.strerror}") from None
     except (ValueError, RecursionError) as err:  # not TOML, not UTF-8, a number or a nesting without end

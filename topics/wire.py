@@ -141,7 +141,7 @@ def decode_state(value: bytes, limits: Limits = DEFAULT_LIMITS, ext_hook: ExtHoo
     """The state in a record's value; `DecodeError` names the first field that is wrong."""
     fields = unpack(value, limits, ext_hook)
     if "observation" not in fields:
-        raise DecodeError("state has no observation")
+        raise DecodeError("state has no observation, expected a tensor, a map of tensors, or numbers and lists")
     get = fields.get
     observation, options = fields["observation"], get("options")
     if type(observation) in (list, dict) or type(options) is dict:

@@ -82,7 +82,13 @@ def _admitted(admission: Admission, records: list[Any]) -> list[tuple[Any, ...]]
     admitted = admission.admit("normal", [(PartitionOffsets("t", 0), records)], NOW)
     found: dict[int, tuple[Any, ...]] = {}
     for one in admitted.requests:
-        found[one.record.offset] = (one.seq, one.sent_us, one.deadline_us, [b"".join([row]) for row in one.rows], one.plain)
+        found[one.record.offset] = (
+            one.seq,
+            one.sent_us,
+            one.deadline_us,
+            [b"".join([row]) for row in one.rows],
+            one.plain,
+        )
     for refusal in admitted.refusals:
         assert "\n" not in refusal.reason and len(refusal.reason) < 2_000
         assert not refusal.reason.startswith("this fleet cannot read"), "a fault of ours"
