@@ -92,7 +92,7 @@ class Supervisor:
         if now_s - self._down_since_s > self._settings.hang.exit_after_s:
             raise PredictorsHang(
                 f"no predictor has served for {now_s - self._down_since_s:.0f} s, hang.exit_after_s is "
-                f"{self._settings.hang.exit_after_s:g}: start the worker again; predictor_fenced in its log has the reason"
+                f"{self._settings.hang.exit_after_s:g}: start it again; predictor_fenced in the log has the reason"
             )
 
     def _look_at_predictors(self, replacing: asyncio.TaskGroup) -> None:

@@ -102,9 +102,7 @@ def require_ours(folder: Path) -> None:
     """Raises BrokerFault for a folder that holds something else: Kafka's files do not belong there."""
     foreign = [path.name for path in folder.iterdir() if path.name not in (RECORD, ".lock")]
     if foreign and not (folder / RECORD).exists():
-        raise BrokerFault(
-            f"{folder} is not empty and holds no broker's data ({foreign[0]}): choose another with --data-dir"
-        )
+        raise BrokerFault(f"{folder} holds {foreign[0]} and no broker's data: choose another with --data-dir")
 
 
 @contextlib.contextmanager

@@ -44,9 +44,7 @@ class BrokerSecurity:
     def __post_init__(self) -> None:
         for user, password in self.users.items():
             if not (_SAFE.fullmatch(user) and _SAFE.fullmatch(password)):
-                raise BrokerFault(
-                    f"name or password of user {user!r} has more than letters, digits and ._~-: change it"
-                )
+                raise BrokerFault(f"user {user!r}: name and password take letters, digits and ._~-, choose others")
         if self.admin not in self.users:
             raise BrokerFault(f"the admin {self.admin!r} must be one of the users: {', '.join(self.users) or 'none'}")
 

@@ -102,6 +102,7 @@ def make_environment(environment: str, spec: TensorSpec) -> Any:
     shape = env.observation_space.shape
     if shape != spec.shape:
         raise FleetError(
-            f"{environment} shows observations of shape {shape}, the model takes {spec.shape}: choose another --env or --model"
+            f"{environment} shows observations of shape {shape}, the model takes {spec.shape}: "
+            "choose another --env or --model"
         )
     return env
