@@ -175,7 +175,7 @@ def _foreign_dtype(found: Any) -> np.dtype[Any]:
 
 def to_row(found: Any, spec: TensorSpec) -> Array:
     """One observation as a row of `spec`, converted where nothing but precision can be lost (float64 → float32,
-    int → float); `InputError` where shape or kind differ. Rows of bfloat16 come as uint16, the same bytes.
+    int → float); `InputError` where shape or kind differ.
 
     `found` is an array, a map that `from_map` knows, or numbers and lists.
     """
@@ -188,10 +188,7 @@ def to_row(found: Any, spec: TensorSpec) -> Array:
         array = _converted(array, spec)
     if spec.dtype == "bool":  # a byte that is neither 0 nor 1 is undefined behaviour further on
         array = array.view(np.uint8) != 0
-    row = np.ascontiguousarray(array).reshape(spec.shape)
-    return (
-        row.view(np.uint16) if spec.dtype == "bfloat16" else row
-    )  # a bfloat16 array is no buffer: it cannot be joined
+    return np.ascontiguousarray(array).reshape(spec.shape)
 
 
 def _array_in(found: Mapping[Any, Any], spec: TensorSpec) -> Array:
