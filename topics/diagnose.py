@@ -84,7 +84,9 @@ def _finding(address: str, err: Exception, options: Mapping[str, Any]) -> Findin
     user = options["sasl_plain_username"]
     match err:
         case UnsupportedSaslMechanismError():
-            return Finding(9, f"the broker at {address} does not offer kafka.sasl_mechanism={mechanism}")
+            return Finding(
+                9, f"the broker at {address} does not offer kafka.sasl_mechanism={mechanism}: choose one that it does"
+            )
         case SaslAuthenticationFailed() | AuthenticationFailedError():
             return Finding(
                 9,

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+MAX_LINE_CHARACTERS = 2000
+
 
 class FleetError(Exception):
     """One line for a person: what was found, what was expected, what to do."""
 
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        """One line, whatever it quotes: a name from the environment or a broker's text may hold line ends."""
+        text = super().__str__()
+        if len(text) > MAX_LINE_CHARACTERS:
+            text = f"{text[: MAX_LINE_CHARACTERS - 1]}…"
+        return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 class SettingsError(FleetError):

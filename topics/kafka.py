@@ -335,7 +335,7 @@ async def _why_missing(network: Any, missing: list[str]) -> FleetError:
     try:
         answer = await network.send(network.get_random_node(), request)
     except (KafkaError, OSError, TimeoutError) as err:
-        return BrokerUnavailable(f"the cluster at {where} does not list its topics: {err!r}")
+        return BrokerUnavailable(f"the cluster at {where} does not list its topics ({err!r}): look at its brokers")
     hidden = sorted(topic[1] for topic in answer.topics if topic[0] == TopicAuthorizationFailedError.errno)
     more = f" (and {len(hidden or missing) - 1} more)" if len(hidden or missing) > 1 else ""
     if hidden:
@@ -353,6 +353,6 @@ async def _missing(network: Any, wanted: list[str]) -> list[str]:
         there = (await network.fetch_all_metadata()).topics()
     except (KafkaError, OSError, TimeoutError) as err:
         raise BrokerUnavailable(
-            f"the cluster at {network._bootstrap_servers} does not list its topics: {err!r}"
+            f"the cluster at {network._bootstrap_servers} does not list its topics ({err!r}): look at its brokers"
         ) from err
     return [name for name in wanted if name not in there]

@@ -96,14 +96,18 @@ class Outbox:
         except TopicAuthorizationFailedError as error:
             raise SendFailed(f"not allowed to write to {', '.join(map(str, error.args))}: {ACLS}") from error
         except KafkaError as error:
-            raise SendFailed(f"the broker refused records: {type(error).__name__}: {error}") from error
+            raise SendFailed(
+                f"the broker refused records: {type(error).__name__}: {error}; its log says why"
+            ) from error
         if oversized:
             raise RecordsTooLarge(oversized)
 
     def _why_silent(self, topics: set[str], within_s: float) -> str:
         if hidden := hidden_topics(self._producer) & topics:  # the producer then looks for their leaders for ever
             return f"not allowed to write to {', '.join(sorted(hidden))}: {ACLS}"
-        return f"no acknowledgement for records to {', '.join(sorted(topics))} within {within_s:g} s"
+        return (
+            f"no acknowledgement for records to {', '.join(sorted(topics))} within {within_s:g} s: look at the brokers"
+        )
 
     async def _send(self, batches: Mapping[Place, Sequence[Any]]) -> list[Oversized]:
         """All partitions at once, a partition's further batches after its first; gives what is too large."""

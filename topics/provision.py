@@ -12,11 +12,18 @@ from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from topics.drift import Difference, Fix, TopicFound, compare
 from topics.errors import BrokerUnavailable, FleetError
-from topics.kafka import make_admin, started
+from topics.kafka import ACLS, make_admin, started
 from topics.settings import FleetSettings
 from topics.specs import TopicSpec, specs_of
 
@@ -115,7 +122,10 @@ async def _settled(
         if not missing:
             return left
         if asyncio.get_running_loop().time() > give_up_at:
-            raise ProvisionError(f"the cluster accepted {missing[0]} but does not show it after {SHOWN_WITHIN_S:g} s")
+            raise ProvisionError(
+                f"the cluster accepted {missing[0]} but does not show it after {SHOWN_WITHIN_S:g} s: "
+                "run `fleet topics apply` again"
+            )
         await asyncio.sleep(_LOOK_AGAIN_S)
 
 
@@ -188,8 +198,11 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (KafkaError, OSError, TimeoutError) as err:
-        raise BrokerUnavailable(f"the cluster does not answer about its topics: {err!r}") from err
+        raise BrokerUnavailable(f"the cluster does not answer about its topics ({err!r}): look at its brokers") from err
 
 
 def _refusal(code: int, text: str | None) -> str:
-    return " ".join((text or for_code(code).__name__).split())
+    error = for_code(code)
+    said = " ".join((text or error.__name__).split())
+    denied = issubclass(error, TopicAuthorizationFailedError | ClusterAuthorizationFailedError)
+    return f"{said}; {ACLS}" if denied else said

@@ -46,6 +46,8 @@ KAFKA_MAX_MESSAGE_BYTES = 1_048_588
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+Retention = Annotated[float, Field(ge=0.001, le=1_000_000)]
+"""In any unit: some ms at least, as 0 ms would delete everything, and a number that Kafka can hold."""
 
 
 def _joined(value: object) -> object:
@@ -136,11 +138,11 @@ class TopicSettings(Section):
     dead_partitions: Count = 1
     replication_factor: Count = 1
     min_insync_replicas: Count = 1
-    retention_high_h: Positive = 2.0
-    retention_normal_h: Positive = 6.0
-    retention_low_h: Positive = 24.0
-    retention_actions_min: Positive = 30.0
-    retention_dead_d: Positive = 14.0
+    retention_high_h: Retention = 2.0
+    retention_normal_h: Retention = 6.0
+    retention_low_h: Retention = 24.0
+    retention_actions_min: Retention = 30.0
+    retention_dead_d: Retention = 14.0
     max_record_bytes: Annotated[int, Field(ge=1 * _KIB, le=64 * _MIB)] = 1 * _MIB
     """Largest state or action, key and headers included."""
 

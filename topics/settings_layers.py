@@ -96,9 +96,17 @@ def load_settings(cls: type[S], *, config: Path | None = None, overrides: Mappin
     Raises:
         SettingsError: one line with the key, what was found, what was expected and where it came from.
     """
+    try:
+        return _load(cls, config, overrides or {})
+    except RecursionError:
+        text = "nests hundreds of tables or lists in each other, expected four at most: look for brackets without end"
+        raise SettingsError(f"the settings file, or a FLEET_ variable with JSON, {text}") from None
+
+
+def _load(cls: type[S], config: Path | None, overrides: Mapping[str, Any]) -> S:
     values: dict[str, Any] = {}
     sources: dict[KeyPath, str] = {}
-    for layer_values, layer_sources in (_file(config), _environment(cls), _flags(overrides or {})):
+    for layer_values, layer_sources in (_file(config), _environment(cls), _flags(overrides)):
         _merge(values, layer_values)
         sources.update(layer_sources)
     known = {key: value for key, value in values.items() if key not in cls.OTHER_SECTIONS}
@@ -138,7 +146,7 @@ def _file(config: Path | None) -> Layer:
     except FileNotFoundError:
         if not config and not from_variable:
             return {}, {}
-        raise SettingsError(f"settings file {path}{asked_by} does not exist") from None
+        raise SettingsError(f"settings file {path}{asked_by} does not exist: name another, or none") from None
     except OSError as err:
         raise SettingsError(f"settings file {path}{asked_by} cannot be read: {err.strerror}") from None
     except (ValueError, RecursionError) as err:  # not TOML, not UTF-8, a number or a nesting without end

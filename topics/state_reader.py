@@ -18,7 +18,6 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from topics.errors import DecodeError
 from topics.observations import COPIED_BYTES, Observations
 from topics.records import State
 from topics.tensors import TensorSpec
@@ -204,7 +203,7 @@ class StateReader:
 
     def _learn(self, value: bytes) -> Layout | None:
         """Decode in full, and remember where things lie if it is a usual state."""
-        with suppress(DecodeError):
+        with suppress(Exception):  # whatever is wrong with it, admission finds out when it reads it alone
             if type(self.read(value).observation) is tuple:
                 layout = Layout.of(value, self._prefix, self._row_bytes)
                 if layout is not None:

@@ -135,7 +135,14 @@ def view(data: bytes | memoryview, start: int, dtype: np.dtype[Any], shape: tupl
         raise DecodeError(
             f"tensor {dtype_name(dtype)}{list(shape)} takes {expected} bytes, {len(data) - start} came with it"
         )
-    return np.frombuffer(data, dtype, offset=start).reshape(shape) if expected else np.empty(shape, dtype)
+    return np.frombuffer(data, dtype, offset=start).reshape(shape) if expected else _empty(dtype, shape)
+
+
+def _empty(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    try:
+        return np.empty(shape, dtype)
+    except (ValueError, OverflowError) as error:  # [0, 2**62]: no numbers, and still more than numpy can count
+        raise DecodeError(f"tensor shape {list(shape)} is larger than any array") from error
 
 
 def from_map(found: Mapping[Any, Any]) -> Array | None:
@@ -194,6 +201,8 @@ def _array_in(found: Mapping[Any, Any], spec: TensorSpec) -> Array:
 def _from_lists(found: Any, spec: TensorSpec) -> Array:
     if not isinstance(found, int | float | Sequence) or isinstance(found, str | bytes):
         raise InputError(f"{spec.name} is a {type(found).__name__}, expected a tensor, numbers or lists of numbers")
+    if not holds_only_numbers(found):
+        raise InputError(f"{spec.name} holds something other than numbers, expected {spec}")
     try:
         array = np.asarray(found)
     except ValueError as error:  # ragged or deeper than numpy's 64 axes
@@ -201,6 +210,21 @@ def _from_lists(found: Any, spec: TensorSpec) -> Array:
     if array.dtype.kind not in "biuf":
         raise InputError(f"{spec.name} holds something other than numbers, expected {spec}")
     return array
+
+
+def holds_only_numbers(found: Any) -> bool:
+    """Whether numpy may see these lists: one long string among empty ones would give each of them its length, and 1 MiB
+    became 50 GiB. Walks without recursion."""
+    level = found if type(found) is list else [found]
+    while level:
+        kinds = set(map(type, level))
+        if not kinds <= _NUMBERS:
+            return False
+        level = [child for parent in level if type(parent) is list for child in parent] if list in kinds else []
+    return True
+
+
+_NUMBERS: Final = {int, float, bool, list, np.ndarray}
 
 
 def _fits(array: Array, spec: TensorSpec) -> Array:

@@ -68,8 +68,9 @@ def unpack(value: bytes, limits: Limits = DEFAULT_LIMITS, ext_hook: ExtHook = re
         raise DecodeError(f"not MessagePack within the limits: {_first_line(error)}") from error
     if type(fields) is not dict:
         raise DecodeError(f"record is a MessagePack {type(fields).__name__}, expected a map with v and observation")
-    if fields.get("v") != VERSION:
-        raise DecodeError(f"record has wire version {fields.get('v')!r:.20}, this fleet reads v: {VERSION}")
+    version = fields.get("v")
+    if type(version) is not int or version != VERSION:
+        raise DecodeError(f"record has wire version {_shown(version)}, this fleet reads v: {VERSION}")
     return fields
 
 
@@ -88,6 +89,11 @@ def _counting(limit: int) -> dict[str, Callable[[Any], Any]]:
         return found
 
     return {"list_hook": count, "object_hook": count}
+
+
+def _shown(found: Any) -> str:
+    """A value in an error. Lists and maps by their type alone: a thousand levels of them have no repr."""
+    return f"a {type(found).__name__}" if isinstance(found, list | dict | np.ndarray) else f"{found!r:.40}"
 
 
 def _first_line(error: Exception) -> str:
@@ -135,10 +141,10 @@ def decode_state(value: bytes, limits: Limits = DEFAULT_LIMITS, ext_hook: ExtHoo
     """The state in a record's value; `DecodeError` names the first field that is wrong."""
     fields = unpack(value, limits, ext_hook)
     if "observation" not in fields:
-        raise DecodeError("state has no observation")
+        raise DecodeError("state has no observation, expected a tensor, a map of tensors, or numbers and lists")
     get = fields.get
     observation, options = fields["observation"], get("options")
-    if type(observation) in (list, dict) or options:
+    if type(observation) in (list, dict) or type(options) is dict:
         check_depth([observation, options], limits.max_depth)
     seq, episode, kind = get("seq", 0), get("episode"), get("kind")
     deadline_us, sent_us = get("deadline_us"), get("sent_us")
@@ -173,7 +179,7 @@ def _wrong_state(fields: dict[str, Any]) -> DecodeError:
 
 
 def _wrong(field: str, found: Any, expected: str) -> DecodeError:
-    return DecodeError(f"{field} is {found!r:.40}, expected {expected}")
+    return DecodeError(f"{field} is {_shown(found)}, expected {expected}")
 
 
 def encode_action(action: Action) -> bytes:
@@ -207,30 +213,36 @@ def decode_action(value: bytes, limits: Limits = DEFAULT_LIMITS) -> Action:
     """The action in a record's value, tensors as read-only array views; `DecodeError` names what is wrong."""
     fields = unpack(value, limits)
     get = fields.get
-    if get("outcome") not in OUTCOMES:
+    if type(get("outcome")) is not str or fields["outcome"] not in OUTCOMES:
         raise _wrong("outcome", get("outcome"), "one of " + ", ".join(OUTCOMES))
-    if get("seq") is not None and type(fields["seq"]) is not int:
-        raise _wrong("seq", fields["seq"], "a whole number")
+    for name, (expected, kinds) in _ACTION_TYPES.items():
+        if type(get(name)) not in kinds:
+            raise _wrong(name, get(name), expected)
     check_depth(fields, limits.max_depth)
     try:
-        timing = Timing(**{name: int(us) for name, us in get("timing", {}).items() if name in _TIMINGS})
+        timing = Timing(**{name: int(us) for name, us in (get("timing") or {}).items() if name in _TIMINGS})
         origin = Origin(*fields["origin"]) if get("origin") else None
-        epoch = None if get("epoch") is None else int(fields["epoch"])
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DecodeError(f"timing, origin or epoch is malformed: {_first_line(error)}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DecodeError(f"timing or origin is malformed: {_first_line(error)}") from error
     return Action(
         outcome=fields["outcome"],
         seq=get("seq"),
         action=get("action"),
         reason=get("reason"),
-        model=get("model", ""),
-        lane=get("lane", ""),
-        worker=get("worker", ""),
+        model=get("model") or "",
+        lane=get("lane") or "",
+        worker=get("worker") or "",
         timing=timing,
         extras=get("extras") or {},
         origin=origin,
-        epoch=epoch,
+        epoch=get("epoch"),
     )
 
 
 _TIMINGS: Final = frozenset({"wait_us", "predict_us", "batch_size"})
+_ACTION_TYPES: Final = (
+    {"seq": ("a whole number", _MAYBE_INT), "epoch": ("a whole number", _MAYBE_INT)}
+    | {name: ("a string", (str, type(None))) for name in ("reason", "model", "lane", "worker")}
+    | {name: ("a map", (dict, type(None))) for name in ("timing", "extras")}
+    | {"origin": ("a list of topic, partition and offset", (list, type(None)))}
+)

@@ -22,8 +22,11 @@ from topics.partitions import MAX_REMEMBERED_KEY_BYTES, Partitioner
 from topics.state_reader import ABSENT, StateColumns, StateReader
 from topics.tensors import TensorSpec
 from topics.wire import Limits, decode_state
+from workers.logs import get_logger
 from workers.offsets import PartitionOffsets
 from workers.requests import NEVER, Refusal, Request
+
+log = get_logger(__name__)
 
 Record: TypeAlias = ConsumerRecord
 
@@ -136,6 +139,12 @@ class Admission:
             request = self._unserved(lane, record, offsets, time)
             admitted.refusals.append(Refusal(request, "rejected", str(error), dead=error.reason))
             return
+        except Exception as error:  # a fault of ours; unanswered, it would end one worker after the other
+            log.exception("admission_fault", topic=record.topic, partition=record.partition, offset=record.offset)
+            request = self._unserved(lane, record, offsets, time)
+            reason = f"this fleet cannot read the record: {type(error).__name__}"
+            admitted.refusals.append(Refusal(request, "rejected", reason, dead=DecodeError.reason))
+            return
         if request.deadline_us <= time.now_us:
             admitted.refusals.append(Refusal(request, "expired", _late(request, time.now_us)))
         else:
@@ -183,7 +192,7 @@ class Admission:
             routing = read(record.headers)
             request.headers, request.correlated = routing.echoed, routing.correlated
             request.reply_topic, request.reply_partition = self._reply_topics.place(routing, agent)
-        with suppress(RecordError):
+        with suppress(Exception):
             request.seq = decode_state(record.value or b"", self._limits).seq
         return request
 

@@ -72,7 +72,8 @@ class Supervisor:
             while True:
                 now_s = asyncio.get_running_loop().time()
                 if self._broken is not None:
-                    raise PredictorBroken(f"a predictor's thread ended: {self._broken!r}") from self._broken
+                    text = f"a predictor's thread ended, a fault of ours: {self._broken!r}; start the worker again"
+                    raise PredictorBroken(text) from self._broken
                 self._look_at_predictors(replacing)
                 self._look_at_layers(now_s)
                 self._give_up(now_s)
@@ -88,7 +89,10 @@ class Supervisor:
         if self._down_since_s is None:
             self._down_since_s = now_s
         if now_s - self._down_since_s > self._settings.hang.exit_after_s:
-            raise PredictorsHang(f"no predictor has served for {now_s - self._down_since_s:.0f} s")
+            raise PredictorsHang(
+                f"no predictor has served for {now_s - self._down_since_s:.0f} s, hang.exit_after_s is "
+                f"{self._settings.hang.exit_after_s:g}: start it again; predictor_fenced in the log has the reason"
+            )
 
     def _look_at_predictors(self, replacing: asyncio.TaskGroup) -> None:
         after_us = round(self._settings.hang.after_s * 1e6)

@@ -1,23 +1,32 @@
 """`make fuzz`: coverage-guided fuzzing of everything that reads bytes of others, with atheris (libFuzzer).
 
 Each target has a process of its own, bounded in time and in memory; one input may take 10 s. What is found lies in
-`.fuzz/`, also as a new seed for the next run. The exit code is 1 where a promise was broken.
+`.fuzz/<target>/`, as a seed of the next run, and `--again FILE` runs it alone. The exit code is 1 where a promise was
+broken.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
+
 FOLDER = Path(".fuzz")
 ONE_INPUT_S = 10
 MEMORY_MB = 512
-"""The process itself takes 90 MB. No input may come near the rest."""
+"""What one input may take: more of it is a MemoryError, which is a promise broken."""
 MAX_BYTES = 4096
-TARGET_NAMES = ("state", "action", "headers", "finished_map", "manifest", "note", "settings_file")
+MAX_TREE_BYTES = 16
+"""Eight places replaced."""
+TARGET_NAMES = (
+    *("state", "state_tree", "action", "action_tree", "headers", "finished_map"),
+    *("manifest", "manifest_tree", "note", "note_tree", "settings_file", "settings_tree"),
+)
 
 
 def fuzz(name: str, seconds: int) -> None:
@@ -35,14 +44,22 @@ def fuzz(name: str, seconds: int) -> None:
     options = [
         f"-max_total_time={seconds}",
         f"-timeout={ONE_INPUT_S}",
-        f"-rss_limit_mb={MEMORY_MB}",
-        f"-max_len={MAX_BYTES}",
-        f"-artifact_prefix={FOLDER}/{name}-",
+        f"-max_len={MAX_TREE_BYTES if name.endswith('_tree') else MAX_BYTES}",
+        f"-artifact_prefix={corpus}/",
         "-print_final_stats=1",
         "-verbosity=0",
     ]
     atheris.Setup([sys.argv[0], *options, str(corpus)], TARGETS[name])
+    limit_bytes = psutil.Process().memory_info().vms + (MEMORY_MB << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
     atheris.Fuzz()
+
+
+def again(file: Path) -> None:
+    """One input that was found, by the target whose folder it lies in; raises what it raised."""
+    from tests.fuzz.targets import TARGETS
+
+    TARGETS[file.parent.name](file.read_bytes())
 
 
 def main() -> int:
@@ -51,8 +68,12 @@ def main() -> int:
     )
     parser.add_argument("targets", nargs="*", default=[], help=f"some of: {', '.join(TARGET_NAMES)} (default: all)")
     parser.add_argument("--minutes", type=float, default=5.0, help="together (default 5)")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="run one input that was found")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.again:
+        again(chosen.again)
+        return 0
     if chosen.one:
         fuzz(chosen.one, round(chosen.minutes * 60))
     names = chosen.targets or TARGET_NAMES
@@ -61,9 +82,7 @@ def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     broken = [name for name in names if not _run(name, chosen.minutes / len(names))]
     if broken:
-        print(
-            f"error: {', '.join(broken)} broke a promise; the input is in {FOLDER}/, the trace in {FOLDER}/<target>.log"
-        )
+        print(f"error: {', '.join(broken)} broke a promise; the trace is in {FOLDER}/<target>.log")
     return 1 if broken else 0
 
 
@@ -82,6 +101,9 @@ def _run(name: str, minutes: float) -> bool:
     runs = next((line.split()[-1] for line in text.splitlines() if "number_of_executed_units" in line), "?")
     verdict = "kept" if process.returncode == 0 else f"BROKEN (exit {process.returncode})"
     print(f"\r  {name:14}{verdict}, {runs} inputs in {time.monotonic() - started_s:.0f} s")
+    for line in text.splitlines():
+        if "Test unit written to" in line:
+            print(f"    repeat it with: {sys.executable} -m tests.fuzz --again {line.split()[-1]}")
     return process.returncode == 0
 
 

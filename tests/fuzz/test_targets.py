@@ -9,9 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import SEEDS, TARGETS
+from tests.fuzz.__main__ import TARGET_NAMES
+from tests.fuzz.grafts import packed
+from tests.fuzz.targets import REPLY_TOPICS, SEEDS, SPEC, TARGETS, outcomes
 from topics.errors import DecodeError
-from topics.wire import decode_state
+from topics.wire import Limits, decode_state
+from workers.admit import Admission
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -56,6 +59,27 @@ def test_a_claim_of_100_mib_allocates_nothing_like_it(claim: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+BLANKS = 60_000
+
+
+@pytest.mark.parametrize("long", ["x" * 4000, b"x" * 900_000])
+def test_a_list_of_text_takes_no_more_than_it_brought(long: str | bytes) -> None:
+    """numpy gives each of 60,000 empty texts the room of the long one among them: 1 MiB became 50 GiB."""
+    value = packed({"v": 1, "observation": [long] + [long[:0]] * BLANKS})
+    tracemalloc.start()
+    try:
+        ((outcome, reason, _),) = outcomes(Admission([SPEC], REPLY_TOPICS, Limits()), [value])
+        assert outcome == "rejected" and "something other than numbers" in reason
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_make_fuzz_runs_every_target() -> None:
+    """It names them itself, as nothing may be imported before it is instrumented."""
+    assert set(TARGET_NAMES) == set(TARGETS)
 
 
 @pytest.mark.parametrize("name", ["manifest", "settings_file"])

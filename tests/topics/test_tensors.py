@@ -90,6 +90,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nothing": (None, "is a NoneType"),
     "an unknown map": ({"x": 1}, "is a map with"),
     "a huge number": ([2**70, 0, 0, 0], "other than numbers"),
+    "a number among texts": ([1, 2, "c", 4], "other than numbers"),
+    "bytes": ([[b"a"], [b""]], "other than numbers"),
 }
 
 
@@ -99,6 +101,13 @@ def test_what_does_not_fit_is_named(name: str) -> None:
     found, says = REFUSED[name]
     with pytest.raises(InputError, match=says):
         to_row(found, SPEC)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62, 2**62], [2**64 - 1, 0]])
+def test_a_shape_that_no_array_has_is_refused(shape: list[int]) -> None:
+    """It holds no numbers, so no bytes are missing; numpy cannot make it all the same."""
+    with pytest.raises(DecodeError, match="larger than any array"):
+        to_row({"dtype": "float32", "shape": shape, "data": b""}, SPEC)
 
 
 def test_floats_are_never_cut_to_integers() -> None:

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from topics.errors import DecodeError
 from topics.records import OUTCOMES, Action, Origin, State, Timing
-from topics.tensors import DTYPES
+from topics.tensors import DTYPES, to_ext
 from topics.wire import Limits, decode_action, decode_state, encode_action, encode_state
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -95,7 +95,7 @@ def test_an_action_comes_back_as_it_was_sent(array: Any, outcome: Any, seq: int 
     action = Action(outcome, seq, array if outcome == "action" else None, extras={"value": array})
     found = decode_action(encode_action(action))
     assert (found.outcome, found.seq) == (outcome, seq)
-    np.testing.assert_array_equal(found.extras["value"], array)
+    assert found.extras["value"].dtype == array.dtype and found.extras["value"].tobytes() == array.tobytes()  # NaN, too
 
 
 @settings(max_examples=500)
@@ -195,6 +195,11 @@ def test_a_nested_bomb_is_refused(depth: int) -> None:
         decode_state(b"\x82\xa1v\x01\xabobservation" + bomb)
 
 
+TENSOR = to_ext(np.zeros(2, np.float32))
+DEEP = b"\x91" * 1010 + b"\xc0"
+"""More levels than Python can show, and fewer than MessagePack refuses."""
+
+
 @pytest.mark.parametrize(
     ("value", "says"),
     [
@@ -206,6 +211,10 @@ def test_a_nested_bomb_is_refused(depth: int) -> None:
         (msgpack.packb({"v": 1, "observation": [1], "seq": -1}), "seq is -1"),
         (msgpack.packb({"v": 1, "observation": [1], "deadline_us": "soon"}), "deadline_us is 'soon'"),
         (msgpack.packb({"v": 1, "observation": msgpack.ExtType(9, b"x")}), "type 9"),
+        (msgpack.packb({"v": TENSOR, "observation": [1]}), "wire version a ndarray"),
+        (msgpack.packb({"v": 1, "observation": [1], "options": TENSOR}), "options is a ndarray, expected a map"),
+        (b"\x82\xabobservation\x90\xa1v" + DEEP, "wire version a list"),
+        (b"\x83\xabobservation\x90\xa1v\x01\xa3seq" + DEEP, "seq is a list, expected a whole number"),
         (bytes(40), "the limit is 32"),
     ],
 )
@@ -214,6 +223,22 @@ def test_the_error_names_what_is_wrong(value: bytes, says: str) -> None:
     limits = Limits(max_bytes=32) if says.endswith("32") else Limits()
     with pytest.raises(DecodeError, match=says):
         decode_state(value, limits)
+
+
+@pytest.mark.parametrize("found", [TENSOR, [1], {"a": 1}, 1.5, b"x"])
+@pytest.mark.parametrize("field", ["v", "outcome", "seq", "epoch", "reason", "model", "lane", "worker"])
+def test_an_answer_whose_fields_have_other_types_is_refused(field: str, found: Any) -> None:
+    """Tensors, too, which have no truth value."""
+    fields = {"v": 1, "outcome": "action", "seq": 1, "action": 1} | {field: found}
+    with pytest.raises(DecodeError, match=field.replace("v", "wire version", field == "v")):
+        decode_action(msgpack.packb(fields))
+
+
+@pytest.mark.parametrize("field", ["timing", "extras", "origin"])
+def test_an_answer_with_a_tensor_for_a_map_is_refused(field: str) -> None:
+    """The line names the field."""
+    with pytest.raises(DecodeError, match=f"{field} is a ndarray"):
+        decode_action(msgpack.packb({"v": 1, "outcome": "action", "seq": 1, field: TENSOR}))
 
 
 def test_unknown_fields_are_ignored() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.workers.build import TOPIC, record
-from topics.tensors import TensorSpec
-from topics.wire import Limits
+from topics.tensors import TensorSpec, to_ext
+from topics.wire import Limits, decode_state
 from workers.admit import Admission, Admitted, PollTime, ReplyTopics
 from workers.offsets import PartitionOffsets
 from workers.requests import NEVER
@@ -25,6 +25,8 @@ def admit(*records: Any) -> Admitted:
     return admission.admit("normal", [(PartitionOffsets(TOPIC, 0), records)], NOW)
 
 
+TENSOR = to_ext(np.zeros(4, np.float32))
+
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "wrong shape": ({"observation": np.zeros(5, np.float32)}, "wrong_input", r"shape \[5\], expected \[4\]"),
     "truncated": ({"value": b"\x83\xa1v\x01"}, "undecodable", "not MessagePack"),
@@ -34,6 +36,21 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"value": b"\x82\xa1v\x01\xabobservation" + b"\x91" * 400 + b"\xc0"},
         "undecodable",
         "nests",
+    ),
+    "a tensor as its version": (
+        {"value": msgpack.packb({"v": TENSOR, "observation": TENSOR})},
+        "undecodable",
+        "version",
+    ),
+    "a tensor as its options": (
+        {"value": msgpack.packb({"v": 1, "observation": TENSOR, "options": to_ext(np.zeros(2, np.float32))})},
+        "undecodable",
+        "options is a ndarray",
+    ),
+    "a list of text": (
+        {"value": msgpack.packb({"v": 1, "observation": ["x" * 4000, "", "", ""]})},
+        "wrong_input",
+        "other than numbers",
     ),
     "too large": ({"value": bytes(10_001)}, "too_large", "10001 bytes, the limit is 10000"),
     "no agent": ({"agent": ""}, "undecodable", "no key"),
@@ -62,6 +79,25 @@ def test_a_bad_record_among_good_ones_is_the_only_one_refused(name: str) -> None
     (refusal,) = admitted.refusals
     assert (refusal.outcome, refusal.dead, refusal.request.record.offset) == ("rejected", label, 20)
     assert says.replace("\\", "") in refusal.reason
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_fault_of_ours_in_reading_records_refuses_those(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Raised, it would end this worker, and then the next one that reads them; eight alike are learned from, too."""
+
+    def faulty(value: bytes, *more: Any) -> Any:
+        if b"odd" in value:
+            raise ZeroDivisionError
+        return decode_state(value, *more)
+
+    monkeypatch.setattr("topics.state_reader.decode_state", faulty)
+    monkeypatch.setattr("workers.admit.decode_state", faulty)
+    bad = [record(offset, f"agent-{offset}", kind="odd") for offset in range(count)]
+    admitted = admit(*bad, *(record(offset, f"agent-{offset}") for offset in range(count, 64)))
+    assert len(admitted.requests) == 64 - count
+    found = {(refusal.outcome, refusal.dead, refusal.reason) for refusal in admitted.refusals}
+    assert found == {("rejected", "undecodable", "this fleet cannot read the record: ZeroDivisionError")}
+    assert [refusal.request.record for refusal in admitted.refusals] == bad
 
 
 def test_a_rejection_still_knows_whom_to_answer() -> None:

@@ -102,7 +102,7 @@ def require_ours(folder: Path) -> None:
     """Raises BrokerFault for a folder that holds something else: Kafka's files do not belong there."""
     foreign = [path.name for path in folder.iterdir() if path.name not in (RECORD, ".lock")]
     if foreign and not (folder / RECORD).exists():
-        raise BrokerFault(f"{folder} is not empty and holds no broker's data ({foreign[0]}): choose another folder")
+        raise BrokerFault(f"{folder} holds {foreign[0]} and no broker's data: choose another with --data-dir")
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def locked_folder(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as err:
-        raise BrokerFault(f"cannot write to {folder}: {err.strerror}") from err
+        raise BrokerFault(f"cannot write to {folder}: {err.strerror}; choose another with --data-dir") from err
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder

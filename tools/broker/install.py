@@ -89,7 +89,7 @@ def make_bootstrap(installation: Installation, made: Path, security: BrokerSecur
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_WITHIN_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as err:
-            raise BrokerDied(f"Kafka's storage tool cannot be run: {err}") from err
+            raise BrokerDied(f"Kafka's storage tool cannot be run: {err}; FLEET_JAVA names another Java") from err
         written = plan.data / "bootstrap.checkpoint"
         if done.returncode or not written.exists():
             last = (done.stderr or done.stdout or "it said nothing").strip().splitlines()[-1][:200]

@@ -42,9 +42,9 @@ class BrokerSecurity:
     """The one user whom no ACL binds."""
 
     def __post_init__(self) -> None:
-        for word in (*self.users, *self.users.values()):
-            if not _SAFE.fullmatch(word):
-                raise BrokerFault("users and passwords of an embedded broker take letters, digits and ._~- only")
+        for user, password in self.users.items():
+            if not (_SAFE.fullmatch(user) and _SAFE.fullmatch(password)):
+                raise BrokerFault(f"user {user!r}: name and password take letters, digits and ._~-, choose others")
         if self.admin not in self.users:
             raise BrokerFault(f"the admin {self.admin!r} must be one of the users: {', '.join(self.users) or 'none'}")
 

@@ -122,5 +122,5 @@ def _places(note: Note) -> dict[tuple[str, int], int]:
     places = {}
     for place, offset in note.positions.items():
         topic, _, number = place.rpartition(":")
-        places[topic, int(number) if number.isdigit() else -1] = offset
+        places[topic, int(number) if number.isdecimal() and len(number) < 10 else -1] = offset
     return places

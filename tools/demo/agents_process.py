@@ -43,7 +43,7 @@ class AgentsProcess:
         give_up_at = time.monotonic() + READY_WITHIN_S
         while not any("ready" in told for told in self.listen()):
             if time.monotonic() > give_up_at:
-                raise FleetError(f"the environments are not made after {READY_WITHIN_S:.0f} s")
+                raise FleetError(f"the environments are not made after {READY_WITHIN_S:.0f} s: try fewer --agents")
             time.sleep(POLL_S)
 
     def give_turn(self, servers: str) -> None:

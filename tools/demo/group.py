@@ -101,5 +101,8 @@ def make_environment(environment: str, spec: TensorSpec) -> Any:
         raise FleetError(f"Gymnasium cannot make {environment}: {' '.join(str(error).split())}") from error
     shape = env.observation_space.shape
     if shape != spec.shape:
-        raise FleetError(f"{environment} shows observations of shape {shape}, the model takes {spec.shape}")
+        raise FleetError(
+            f"{environment} shows observations of shape {shape}, the model takes {spec.shape}: "
+            "choose another --env or --model"
+        )
     return env

@@ -52,7 +52,7 @@ def run(options: Options, console: Console) -> Result:
 def _playable(manifest: Manifest) -> Manifest:
     if len(manifest.inputs) != 1:
         names = ", ".join(spec.name for spec in manifest.inputs)
-        raise FleetError(f"the demo plays models with one input, {manifest} takes {names}")
+        raise FleetError(f"the demo plays models with one input, {manifest} takes {names}: choose another --model")
     return manifest
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from topics.client.client import AgentClient
-from topics.client.errors import ClientClosed
+from topics.client.errors import CLOSED, ClientClosed
 from topics.client.replies import Replies, Reply
 from topics.client.stats import ClientStats
 
@@ -144,7 +144,7 @@ class SyncAgentClient:
     def _wait_for(self, answer: Coroutine[Any, Any, T]) -> T:
         if not self._finish.alive:
             answer.close()
-            raise ClientClosed("the client is closed")
+            raise ClientClosed(CLOSED)
         waiting = asyncio.run_coroutine_threadsafe(answer, self._loop)
         try:
             return waiting.result()  # the call has its own time-out

@@ -23,7 +23,7 @@ from topics.client.calls import PendingCalls
 from topics.client.connection import Connection, connect, disconnect
 from topics.client.decode import ActionReader
 from topics.client.encode import Asked, encode_call
-from topics.client.errors import ClientClosed
+from topics.client.errors import CLOSED, ClientClosed
 from topics.client.exchange import Exchange
 from topics.client.lanes import Attributes, LaneRules, checked
 from topics.client.many import Many
@@ -223,7 +223,7 @@ class AgentClient:
         """Close within about `close_s`, also when the broker is gone. Calls that still wait raise `ClientClosed`."""
         if isinstance(self._over, ClientClosed):
             return
-        self._end(ClientClosed("the client is closed"))
+        self._end(ClientClosed(CLOSED))
         await disconnect(self._connection, self.close_s)
 
     async def __aenter__(self) -> Self:

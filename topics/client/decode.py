@@ -8,6 +8,7 @@ answer that `topics.wire` has decoded; rows that match are cut out and joined, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from topics.client.stats import ClientStats
 from topics.errors import DecodeError
 from topics.records import Action
-from topics.tensors import Array, TensorSpec, spec_of
+from topics.tensors import Array, TensorSpec, holds_only_numbers, spec_of
 from topics.wire import decode_action
 
 MAX_LAYOUTS = 4
@@ -208,11 +209,9 @@ def _merged(size: int, blocks: list[tuple[Array, Array]], records: dict[int, Act
 
 def _as_array(action: Any) -> Array:
     """An action as an array; what numpy cannot stack (maps, ragged lists) as an object of its own."""
-    if isinstance(action, int | float | list | np.ndarray | np.generic):
-        try:
+    if isinstance(action, np.ndarray) or holds_only_numbers(action):
+        with suppress(ValueError):  # ragged
             return np.asarray(action)
-        except ValueError:
-            pass
     boxed = np.empty((), object)
     boxed[()] = action
     return boxed

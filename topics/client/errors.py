@@ -20,5 +20,8 @@ class NoAction(FleetError):
     """`reply.action` was read, but the state ended with another outcome: see `reply.outcome` and `reply.reason`."""
 
 
+CLOSED = "the client is closed: make a new one"
+
+
 class ClientClosed(FleetError):
     """The client was closed, before the call or while it waited."""

@@ -68,7 +68,7 @@ class ReplyReader:
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(
                 f"the broker did not say within {within_s:.3g} s where the reply topic {self._topic} ends: "
-                f"{str(error) or type(error).__name__}"
+                f"{str(error) or type(error).__name__}; look at the brokers"
             ) from error
 
     async def _add(self, wanted: set[TopicPartition]) -> None:

@@ -187,7 +187,8 @@ class Replies(Sequence[Reply]):
         """
         found = {row: r.extras[name] for row in range(len(self)) if (r := self.record(row)) and name in r.extras}
         if not found:
-            raise KeyError(f"no answer has an extra named {name!r}")
+            known = sorted({each for row in range(len(self)) if (r := self.record(row)) for each in r.extras})
+            raise KeyError(f"no answer has an extra named {name!r}, the model gives {', '.join(known) or 'none'}")
         first = np.asarray(next(iter(found.values())))
         column = np.zeros((len(self), *first.shape), first.dtype)
         for row, value in found.items():

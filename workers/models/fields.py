@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import difflib
 import json
-from typing import Any
+import sys
+from collections import Counter
+from typing import Any, Final
 
+from topics.errors import DecodeError
+from topics.wire import check_depth
 from workers.models.errors import ModelError, one_line
+
+MAX_TEXT_CHARACTERS: Final = 200
+MAX_DEPTH: Final = 32
+"""Levels of nesting; a manifest needs four and its arguments a few more."""
 
 _MISSING: Any = object()
 _KINDS: dict[type, str] = {
@@ -35,6 +43,8 @@ class Fields:
 
     def text(self, key: str, default: str = _MISSING) -> str:
         value: str = self._take(key, str, default)
+        if len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():  # it stands in errors, which are one line
+            raise self.wrong(key, value, f"at most {MAX_TEXT_CHARACTERS} printable characters")
         return value
 
     def flag(self, key: str, default: bool = _MISSING) -> bool:
@@ -46,7 +56,10 @@ class Fields:
         return value
 
     def number(self, key: str, default: float = _MISSING) -> float:
-        return float(self._take(key, float, default))
+        value = self._take(key, float, default)
+        if not 0 <= value <= sys.float_info.max:  # a JSON 1e999 is infinity, and whole numbers know no end
+            raise self.wrong(key, value, "a finite number ≥ 0")
+        return float(value)
 
     def items(self, key: str, default: list[Any] = _MISSING) -> list[Any]:
         value: list[Any] = self._take(key, list, default)
@@ -106,18 +119,22 @@ def parse_object(raw: bytes, where: str) -> Fields:
     twice."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        twice = {key for key in keys if keys.count(key) > 1}
-        if twice:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
             raise ModelError(f"{where}: key {shown(min(twice))} is given twice; keep one")
-        return dict(pairs)
+        return found
 
     def no_constant(name: str) -> Any:
         raise ModelError(f"{where}: {name} is not JSON; write a number")
 
     try:
-        return Fields(json.loads(raw.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant), where)
+        found = json.loads(raw.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
+        check_depth(found, MAX_DEPTH)
     except json.JSONDecodeError as error:
         raise ModelError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, a number or a nesting without end
         raise ModelError(f"{where} is not readable JSON in UTF-8: {one_line(error)}") from error
+    except DecodeError as error:
+        raise ModelError(f"{where} nests deeper than {MAX_DEPTH} levels; write it flatter") from error
+    return Fields(found, where)

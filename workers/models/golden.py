@@ -55,7 +55,11 @@ def read_golden(path: Path, manifest: Manifest, name: str, sha256: str) -> Golde
     data = read_verified(path, name, sha256)
     try:
         arrays = {name: _array(found) for name, found in _tensors(data)}
-    except (safetensors.SafetensorError, KeyError) as error:
+    except KeyError as error:
+        raise ModelError(
+            f"{where} has numbers of dtype {error.args[0]}, expected one of {', '.join(_DTYPES)}"
+        ) from error
+    except safetensors.SafetensorError as error:
         raise ModelError(f"{where} is not a safetensors file: {one_line(error)}; copy the file again") from error
     inputs = {spec.name: _column(arrays, "inputs", spec, where) for spec in manifest.inputs}
     outputs = {spec.name: _column(arrays, "outputs", spec, where) for spec in manifest.outputs}

@@ -21,6 +21,7 @@ from workers.models.files import MANIFEST, MAX_MANIFEST_BYTES, digest, is_plain_
 FORMAT: Final = 1
 ACTION: Final = "action"  # the first output; all others travel as extras
 MAX_BUCKET: Final = 65_536  # rows; far above any batch a fleet forms, below what a typing mistake allocates
+MAX_BUCKETS: Final = 256  # each is warmed up at every start
 MAX_ROW_VALUES: Final = 1 << 26  # numbers in one row of one tensor: a 4096 × 4096 RGBA image
 COMPUTE: Final = ("float32", "float64", "float16", "bfloat16")
 DEFAULT_BUCKETS: Final = (1, 8, 16, 32, 64, 128, 256)
@@ -152,8 +153,8 @@ def _shape(fields: Fields) -> tuple[int, ...]:
 def _buckets(fields: Fields) -> tuple[int, ...]:
     found = fields.items("buckets", list(DEFAULT_BUCKETS))
     whole = bool(found) and all(type(size) is int and 0 < size <= MAX_BUCKET for size in found)
-    if not whole or sorted(set(found)) != found:
-        raise fields.wrong("buckets", found, f"ascending batch sizes between 1 and {MAX_BUCKET}")
+    if not whole or sorted(set(found)) != found or len(found) > MAX_BUCKETS:
+        raise fields.wrong("buckets", found, f"up to {MAX_BUCKETS} ascending batch sizes between 1 and {MAX_BUCKET}")
     return tuple(found)
 
 

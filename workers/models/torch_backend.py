@@ -115,7 +115,7 @@ def load_torch(
     try:
         module.to(device=device, dtype=TORCH_DTYPES[manifest.compute] if manifest.compute else None)
     except (RuntimeError, AssertionError) as error:  # out of memory, or no such device after all
-        raise ModelError(f"{manifest} does not fit on {device}: {one_line(error)}") from error
+        raise ModelError(f"{manifest} does not fit on {device}: {one_line(error)}; use another device") from error
     module.eval().requires_grad_(False)
     smallest = manifest.buckets[0]
     require_outputs(forward_for(module, manifest, smallest), manifest, smallest, device)

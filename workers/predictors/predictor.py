@@ -271,4 +271,4 @@ def _is_quick(model: Model, rows: int) -> bool:
 
 
 def _translated(name: str, error: Exception) -> FleetError:
-    return FleetError(f"predictor {name} did not start: {type(error).__name__}: {error}")
+    return FleetError(f"predictor {name} did not start: {type(error).__name__}: {error}; try `fleet model check`")

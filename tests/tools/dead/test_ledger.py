@@ -51,6 +51,13 @@ def test_what_is_no_note_is_passed_over(value: bytes) -> None:
     assert decode_note(value) is None
 
 
+@given(st.one_of(st.sampled_from(["f.dead:²", "f.dead:" + "9" * 5000, ":", ""]), st.text(max_size=9)))
+def test_a_note_of_a_place_that_is_none_stops_nobody(place: str) -> None:
+    """ "²" is a digit and no number."""
+    ledger = ledger_of([(Note("sending", "a", 0, (1,), {place: 3}), 0)])
+    assert ledger.sent().keys() == {(0, 1)}
+
+
 def test_letters_are_told_from_notes_by_their_header() -> None:
     """A note is never listed nor sent."""
     note = ConsumerRecord("f.dead", 0, 0, 0, 0, None, b"{}", None, 0, 0, (("fleet_dead-note", b"1"),))

@@ -72,9 +72,9 @@ def test_the_digest_names_the_whole_package(package: SmallPackage) -> None:
         ({"inputs": [OBSERVATION | {"scale": 2}]}, 'inputs[0]: unknown key "scale"'),
         ({"inputs": [7]}, "inputs[0]: found 7, expected an object"),
         ({"outputs": [ACTION | {"name": "move"}]}, 'outputs is "move", expected "action" as the name'),
-        ({"buckets": []}, "buckets is [], expected ascending"),
-        ({"buckets": [8, 2]}, "buckets is [8, 2], expected ascending"),
-        ({"buckets": [0, 2]}, "expected ascending batch sizes between 1 and"),
+        ({"buckets": []}, "buckets is [], expected up to 256 ascending batch"),
+        ({"buckets": [8, 2]}, "buckets is [8, 2], expected up to 256 ascending batch"),
+        ({"buckets": [0, 2]}, "expected up to 256 ascending batch sizes between 1 and"),
         ({"buckets": [1e3]}, "buckets is [1000.0]"),
         ({"compute": "int8"}, 'compute is "int8", expected one of float32'),
         ({"finite": "yes"}, 'finite is "yes", expected true or false'),
@@ -86,6 +86,11 @@ def test_the_digest_names_the_whole_package(package: SmallPackage) -> None:
         ({"backend": {"kind": "torch"}}, 'backend: "factory" is missing'),
         ({"backend": {"kind": "torch", "factory": "mlp", "code": "x"}}, 'backend: unknown key "code"'),
         ({"golden": {"file": "golden.safetensors", "rtol": "1"}}, 'golden.rtol is "1", expected a number'),
+        ({"golden": {"file": "golden.safetensors", "rtol": -1}}, "golden.rtol is -1, expected a finite number ≥ 0"),
+        ({"golden": {"file": "golden.safetensors", "atol": 10**400}}, "expected a finite number ≥ 0"),
+        ({"buckets": list(range(1, 300))}, "expected up to 256 ascending batch sizes"),
+        ({"environment": "a\nb"}, 'environment is "a\\nb", expected at most 200 printable characters'),
+        ({"backend": {"kind": "torch", "factory": "x" * 201}}, "expected at most 200 printable characters"),
         ({"golden": {"file": "other.safetensors"}}, 'the sha256 of "other.safetensors" as well'),
         ({"environment": 5}, "environment is 5, expected a string"),
         ({"training": []}, "training is [], expected an object"),
@@ -108,6 +113,8 @@ def test_a_mistake_in_the_manifest_names_its_place(package: SmallPackage, change
         (b'{"format": 1, "format": 1}', 'key "format" is given twice'),
         (b'{"format": NaN}', "NaN is not JSON"),
         (b"[" * 200_000, "is not readable JSON"),
+        (b'{"a":' * 40 + b"1" + b"}" * 40, "nests deeper than 32 levels"),
+        (b'{"format": 1, "golden": {"rtol": 1e999}}', '"name" is missing'),
         (b" " * (1 << 20) + b"{}", "expected at most 1048576"),
     ],
 )
@@ -115,6 +122,20 @@ def test_bad_json_is_one_line(package: SmallPackage, raw: bytes, said: str) -> N
     """Whatever lies in manifest.json, the answer is a sentence and never a stack trace."""
     (package.path / "manifest.json").write_bytes(raw)
     assert said in package.mistake()
+
+
+def test_an_infinite_tolerance_is_refused(package: SmallPackage) -> None:
+    """JSON's 1e999 is infinity, and would let any weights pass for the golden ones."""
+    path = package.edit(golden={"file": "golden.safetensors", "rtol": 12345}).path / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b"12345", b"1e999"))
+    assert "golden.rtol is Infinity, expected a finite number ≥ 0" in package.mistake()
+
+
+def test_a_manifest_of_keys_alone_is_read_at_once(package: SmallPackage) -> None:
+    """Looking for keys given twice took the square of their number: minutes for 1 MiB."""
+    keys = ",".join(f'"{number}":1' for number in range(90_000))
+    (package.path / "manifest.json").write_text(f"{{{keys}}}")
+    assert '"format" is missing' in package.mistake()
 
 
 def test_no_package_there(tmp_path: Path) -> None:
