@@ -6,12 +6,15 @@ a linger and large batches.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import faust
 
 from tools.bench.peers.job import MAX_BATCH, Job, place
 
+for name in ("faust", "mode", "aiokafka"):
+    logging.getLogger(name).setLevel(logging.WARNING)  # else a debug line is made for every record, and thrown away
 where = place()
 job = Job(where.model, "faust")
 app = faust.App(
