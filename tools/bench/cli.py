@@ -190,7 +190,7 @@ def lanes(
     servers: Servers = None,
     json_file: Json = None,
 ) -> None:
-    """Simulated device: p99 of high while low is offered 0 %, 100 % and 200 % of its capacity."""
+    """Simulated device: p99 of high while low is flooded."""
     plan = LanesPlan(seconds, rounds, reserved)
     special = QUICK.settings(reserved=reserved)
     _bench({"lanes": lambda rig, show: run_lanes(rig, plan, show)}, None, servers, json_file, special)
@@ -204,14 +204,14 @@ def arrivals_command(
     servers: Servers = None,
     json_file: Json = None,
 ) -> None:
-    """Simulated device: p99 of Poisson beside uniform arrivals, and a burst of ten times the rate for a second."""
+    """Simulated device: Poisson beside uniform arrivals; a burst."""
     plan = TrafficPlan(seconds, rounds, load)
     _bench({"arrivals": lambda rig, show: run_traffic(rig, plan, show)}, None, servers, json_file, QUICK.settings())
 
 
 @app.command()
 def fill(seconds: Seconds = 8, rounds: OnSimulated = 1, servers: Servers = None, json_file: Json = None) -> None:
-    """Simulated device: fill of batches, busy share and CPU with 2 × max_batch outstanding."""
+    """Simulated device: fill, busy share, CPU at 2 × max_batch."""
     _bench({"fill": lambda rig, show: run_fill(rig, seconds, rounds, show)}, None, servers, json_file, FULL.settings())
 
 
@@ -222,7 +222,7 @@ def scale(
     servers: Servers = None,
     json_file: Json = None,
 ) -> None:
-    """Simulated devices: what more workers add, and how long high pauses when one joins and leaves."""
+    """Simulated devices: 1, 2, 4, 8 workers; one joins, one leaves."""
     plan = ScalePlan(parse_counts(workers), seconds)
     _bench({"scale": lambda rig, show: run_scale(rig, plan, show)}, None, servers, json_file, SLOW.settings())
 
