@@ -91,6 +91,17 @@ class Child:
                 raise ChildFailed(f"the {self.name} is not ready after {within_s:g} s: {said} (log: {self.log})")
             await asyncio.sleep(POLL_S)
 
+    async def ended(self, within_s: float) -> str:
+        """The last line of what it said, once it has ended by itself. Raises ChildFailed."""
+        try:
+            code = await asyncio.to_thread(self._process.wait, within_s)
+        except subprocess.TimeoutExpired:
+            raise ChildFailed(f"the {self.name} goes on after {within_s:g} s (log: {self.log})") from None
+        said = self.log.read_text(errors="replace").strip().splitlines()
+        if code != 0 or not said:
+            raise ChildFailed(f"the {self.name} ended with code {code}: {last_words(self.log)} (log: {self.log})")
+        return said[-1]
+
     def stop(self, within_s: float = STOP_WITHIN_S) -> bool:
         """SIGTERM, and SIGKILL after `within_s`. Whether it ended by itself."""
         self._process.terminate()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from tools.bench.arrivals import Stream, merged
 from tools.bench.device import QUICK
+from tools.bench.flood import PATIENCE_S
 from tools.bench.open_loop import Load
 from tools.bench.results import Goal, Result, named
 from tools.bench.rig import Rig
@@ -17,16 +19,13 @@ from tools.bench.scrape import Key, scrape
 from tools.bench.serving import WARM_S, Window, asking, serving
 from tools.bench.show import Show
 from tools.bench.stats import latency, ratios
+from tools.bench.traffic import summary
 
 SHARES: Final = (0.0, 1.0, 2.0)
 """Of the device's capacity, offered to `low`."""
 HIGH_PER_S: Final = 50.0
 AGENTS: Final = 256
-TURN_S: Final = 0.002
-"""Or the sender would need a core of its own for `low`."""
 WORST: Final = "fleet_queue_wait_worst_seconds"
-PATIENCE_S: Final = 120.0
-"""At 200 % `low` waits for as long as the flood lasted; every state is answered all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +66,29 @@ async def lanes(rig: Rig, plan: Plan, show: Show) -> Result:
 
 async def _flooded(rig: Rig, plan: Plan, share: float, show: Show, title: str) -> list[dict[str, Any]]:
     end_s = WARM_S + plan.seconds
-    streams = [Stream("high", "poisson", HIGH_PER_S, 0, end_s)]
-    if share:
-        streams.append(Stream("low", "poisson", share * QUICK.capacity_per_s, 0, end_s))
-    async with serving(rig, "fleet") as child, asking(rig, PATIENCE_S) as client:
-        load = Load(client, rig, merged(streams, AGENTS, seed=1), TURN_S)
+    arrivals = merged([Stream("high", "poisson", HIGH_PER_S, 0, end_s)], AGENTS, seed=1)
+    async with AsyncExitStack() as stack:
+        child = await stack.enter_async_context(serving(rig, "fleet"))
+        client = await stack.enter_async_context(asking(rig))
+        low_per_s = share * QUICK.capacity_per_s
+        flood = await stack.enter_async_context(rig.flood(low_per_s, end_s)) if share else None
+        load = Load(client, rig, arrivals)
         with show.bar(title, plan.seconds) as on_second:
             during = asyncio.create_task(_later(rig, end_s))  # the gauge forgets while low is worked off
-            run = await load.run(Window([child], plan.seconds), on_second)
-        metrics = [await during, await scrape(rig.settings)]
-    late_ms = latency([load.late_s]).p99_ms
+            await load.run(Window([child], plan.seconds), on_second)
+        of_low = json.loads(await flood.ended(PATIENCE_S)) if flood else None
+        pages = [await during, await scrape(rig.settings)]
+    late_ms = latency([load.late_s[load.counted()]]).p99_ms
+    high = {**summary(load.latencies_s[load.counted()]), "sent_late_p99_ms": late_ms}
+    found = {"high": high} | ({"low": of_low} if of_low else {})
     return [
-        {
-            "low": share,
-            "lane": lane,
-            "p50_ms": found.p50_ms,
-            "p99_ms": found.p99_ms,
-            "worst_ms": float(np.nanmax(np.concatenate(part.latencies_s))) * 1e3,
-            "worst_in_worker_ms": max(page.get((WORST, f"lane={lane}"), 0.0) for page in metrics) * 1e3,
-            "sent_late_p99_ms": late_ms,
-            "offered": part.offered,
-            "unanswered": part.offered - part.answered,
-        }
-        for lane, part in run.lanes.items()
-        for found in (latency(part.latencies_s),)
+        {"low": share, "lane": lane, **row, "worst_in_worker_ms": max(_worst_ms(page, lane) for page in pages)}
+        for lane, row in found.items()
     ]
+
+
+def _worst_ms(page: Mapping[Key, float], lane: str) -> float:
+    return page.get((WORST, f"lane={lane}"), 0.0) * 1e3
 
 
 async def _later(rig: Rig, seconds: float) -> dict[Key, float]:

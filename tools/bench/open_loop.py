@@ -99,11 +99,20 @@ class Load:
 
     async def run(self, window: Window, on_second: Callable[[float], None]) -> Run:
         """Send everything and wait for every answer or its time-out."""
-        await self._client.decide_many(self._ids, self._seen)  # the client meets its agents before the clock starts
+        await self.meet()
         async with asyncio.TaskGroup() as group:
             group.create_task(window.run(WARM_S, on_second))
-            await self._send(group)
+            group.create_task(self.send())
         return self._found(window)
+
+    async def meet(self) -> None:
+        """The client learns of its agents before the clock starts."""
+        await self._client.decide_many(self._ids, self._seen)
+
+    async def send(self) -> None:
+        """From the arrivals' 0 to the last answer or time-out."""
+        async with asyncio.TaskGroup() as group:
+            await self._send(group)
 
     def counted(self) -> npt.NDArray[np.bool_]:
         """Which states were due after the warm-up."""

@@ -35,13 +35,14 @@ from workers.settings import Settings
 
 WORKER: Final = ("-c", "from tools.cli import main; main()", "worker")
 CLIENT_ID: Final = "fleet-bench"
+FLOOD_READY: Final = "flood is ready"
 SHIPPED_MODEL: Final = Path(__file__).parent.parent / "demo" / "models" / "cartpole"
 
 
 class Rig:
     """One fleet on a cluster, its topics there, nothing running yet."""
 
-    def __init__(self, settings: Settings, manifest: Manifest, logs: Path) -> None:
+    def __init__(self, settings: Settings, manifest: Manifest, logs: Path = Path()) -> None:
         self.settings = settings
         self.manifest = manifest
         self._logs = logs
@@ -81,6 +82,13 @@ class Rig:
         """The raw echo on the high lane."""
         with self._child("raw echo", "-m", "tools.bench.raw_echo") as child:
             await child.ready(lambda: ECHO_READY in child.log.read_text(errors="replace"))
+            yield child
+
+    @contextlib.asynccontextmanager
+    async def flood(self, rate_per_s: float, seconds: float) -> AsyncIterator[Child]:
+        """So many states a second in `low`, from a process of its own that ends with the last answer."""
+        with self._child("flood", "-m", "tools.bench.flood", str(rate_per_s), str(seconds)) as child:
+            await child.ready(lambda: FLOOD_READY in child.log.read_text(errors="replace"))
             yield child
 
     @contextlib.asynccontextmanager

@@ -91,10 +91,15 @@ def burst_streams(begin_s: float) -> list[Stream]:
 
 
 def summary(latencies_s: Seconds) -> dict[str, Any]:
-    """Percentiles of states, and how many have no answer (NaN)."""
-    found = latency([latencies_s])
-    unanswered = int(np.isnan(latencies_s).sum())
-    return {"p50_ms": found.p50_ms, "p99_ms": found.p99_ms, "offered": len(latencies_s), "unanswered": unanswered}
+    """Percentiles of states and the worst of them, and how many have no answer (NaN)."""
+    found, answered = latency([latencies_s]), latencies_s[~np.isnan(latencies_s)]
+    return {
+        "p50_ms": found.p50_ms,
+        "p99_ms": found.p99_ms,
+        "worst_ms": float(answered.max()) * 1e3 if len(answered) else None,
+        "offered": len(latencies_s),
+        "unanswered": len(latencies_s) - len(answered),
+    }
 
 
 def in_bins(at_s: Seconds, latencies_s: Seconds, begin_s: float) -> list[dict[str, Any]]:
