@@ -78,7 +78,7 @@ class KafkaSettings(Section):
     connections_max_idle_ms: Count = 540_000
 
     session_timeout_ms: Count = 10_000
-    heartbeat_interval_ms: Count = 1_000
+    heartbeat_interval_ms: Count = 500
     rebalance_timeout_ms: Count = 30_000
     """How long the group waits for a worker to finish its batches before it moves partitions."""
     max_poll_interval_ms: Count = 300_000

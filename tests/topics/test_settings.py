@@ -46,7 +46,7 @@ def test_flags_beat_environment_beats_file_beats_defaults(monkeypatch: pytest.Mo
     settings = load_settings(FleetSettings, overrides={"kafka": {"linger_ms": 3}, "name": None})
     kafka = settings.kafka
     assert (settings.name, kafka.linger_ms, kafka.fetch_min_bytes) == ("file", 3, 2000)
-    assert (kafka.session_timeout_ms, kafka.heartbeat_interval_ms) == (20_000, 1_000)
+    assert (kafka.session_timeout_ms, kafka.heartbeat_interval_ms) == (20_000, 500)
 
 
 def test_the_file_is_the_given_one_or_the_variables_or_the_local_one(
