@@ -160,7 +160,9 @@ def make_replies(
         return DeadLetters(outbox, topic, dead_partitions, settings.worker, version, timeout_s)
 
     columns = ActionColumns(manifest.outputs, version, settings.worker)
-    encoder = Encoder(columns, [spec.name for spec in manifest.outputs], version, settings.worker)
+    encoder = Encoder(
+        columns, [spec.name for spec in manifest.outputs], version, settings.worker, manifest.fallback_action()
+    )
     if settings.delivery == "exactly_once":
         return Transactions(settings, letters, encoder, worker.answered, worker.metrics)
     timeout_s = settings.reply.timeout_s
