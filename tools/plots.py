@@ -80,7 +80,7 @@ def _drawn(draw: Any, title: str, x_label: str, y_label: str, *, legend: bool) -
         raise PlotsMissing(
             "plots need matplotlib, which is not installed: pip install 'decision-fleet[plots]'"
         ) from error
-    style: Any = {"svg.hashsalt": "decision-fleet", "svg.fonttype": "none", "font.size": 10, "font.family": "sans-serif"}
+    style: Any = {"svg.hashsalt": "decision-fleet", "svg.fonttype": "none", "font.family": "sans-serif"}
     inks = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     style |= dict.fromkeys(inks, INK)
     with matplotlib.rc_context(style):
