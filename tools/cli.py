@@ -43,6 +43,7 @@ COMMANDS = {
     "model": Entry("tools.model", "app", "Look at, check and complete model packages."),
     "dead": Entry("tools.dead.cli", "app", "Look at dead letters, and send them again."),
     "recording": Entry("tools.recording.cli", "app", "Look at recordings of traffic, cut, merge and convert them."),
+    "diff": Entry("tools.diff.cli", "command", "Compare the answers of two recordings, state by state."),
     "settings": Entry("tools.settings", "command", "Show every setting, its value and where it came from."),
     "bench": Entry("tools.bench.cli", "app", "Measure a worker beside a bare loop in the same run."),
 }
