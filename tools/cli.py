@@ -40,6 +40,7 @@ COMMANDS = {
     "broker": Entry("tools.broker.cli", "app", "Run a real Apache Kafka here: no Docker, no Java to install."),
     "topics": Entry("tools.topics", "app", "Create and check the fleet's topics. Nothing is ever deleted."),
     "worker": Entry("tools.worker", "command", "Serve decisions until SIGTERM, then drain and exit 0."),
+    "shadow": Entry("tools.shadow", "command", "Let a candidate decide beside the live fleet; no agent notices."),
     "model": Entry("tools.model", "app", "Look at, check and complete model packages."),
     "dead": Entry("tools.dead.cli", "app", "Look at dead letters, and send them again."),
     "recording": Entry("tools.recording.cli", "app", "Look at recordings of traffic, cut, merge and convert them."),

@@ -156,7 +156,8 @@ def make_replies(
     version = str(manifest)
 
     def letters(outbox: Outbox) -> DeadLetters:
-        timeout_s, topic = settings.reply.timeout_s, settings.names.dead
+        names, timeout_s = settings.names, settings.reply.timeout_s
+        topic = names.dead if names.dead in names.written else None
         return DeadLetters(outbox, topic, dead_partitions, settings.worker, version, timeout_s)
 
     columns = ActionColumns(manifest.outputs, version, settings.worker)
