@@ -110,8 +110,8 @@ def _round_trip(fleet: Fleet) -> str:
 def _outcomes(title: str, rows: Sequence[tuple[str, Outcome]], fleet: Fleet) -> Table:
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
     lanes = list(fleet.target.rate_per_s)
-    headings = ["", "workers × predictors", "max_batch", "max_wait_ms", *(f"{lane} p99" for lane in lanes)]
-    for heading in [*headings, "busy", "rows"]:
+    headings = ["", "workers ×\npredictors", "max\nbatch", "max wait\nms", *(f"{lane}\np99 ms" for lane in lanes)]
+    for heading in [*headings, "\nbusy", "\nrows"]:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, outcome in rows:
         ours = outcome.candidate
@@ -167,8 +167,8 @@ def show_check(console: Console, fleet: Fleet, found: Found, measured: Measured)
         table.add_row(lane, f"{len(ms):,}", *p50, *p99, f"{limit_ms:g}" if limit_ms else "–")
     console.print(table)
     console.print(
-        f"{measured.unanswered} unanswered; {measured.cpu_us:.3g} µs of the workers' CPU per decision; the client sent 1 "
-        f"% of its states {measured.sent_late_p99_ms:.2g} ms late or later"
+        f"{measured.unanswered} unanswered; {measured.cpu_us:.3g} µs of the workers' CPU per decision; "
+        f"the client sent 1 % of its states {measured.sent_late_p99_ms:.2g} ms late or later"
     )
     console.print("[green]the target is met[/]" if met(fleet, measured) else "[red]the target is missed[/]")
 

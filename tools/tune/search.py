@@ -128,8 +128,8 @@ def out_of_reach(fleet: Fleet, best: Outcome) -> str:
     lane = max(fleet.target.p99_ms, key=lambda lane: best.p99_ms[lane] / fleet.target.p99_ms[lane])
     ours, found_ms = best.candidate, best.p99_ms[lane]
     return (
-        f"p99 of {lane} would be {found_ms:.3g} ms with {ours.workers} workers of {ours.predictors} predictors, the "
-        f"most that was allowed; {fleet.target.p99_ms[lane]:g} ms with a tenth to spare need more of them (--max-workers, "
+        f"p99 of {lane} would be {found_ms:.3g} ms with {ours.workers} workers of {ours.predictors} predictors, the most "
+        f"that was tried; {fleet.target.p99_ms[lane]:g} ms with a tenth to spare need more (--max-workers, "
         f"--max-predictors), a quicker model, or --p99 {lane}={math.ceil(found_ms / SPARE)}"
     )
 
