@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tools.tune.fleet import Fleet
+from tools.tune.round_trip import LOOP_FULL
 from tools.tune.search import Most, TargetImpossible
 from tools.tune.target import SPARE
 
@@ -34,8 +35,8 @@ def _event_loops(fleet: Fleet, most: Most) -> None:
     if not fleet.trip.carries(per_s):
         raise TargetImpossible(
             f"{fleet.target.total_per_s:,.0f} states/s are too many for {most.workers} workers: the busiest gets "
-            f"{per_s:,.0f}/s at {fleet.trip.cpu_us:.3g} µs of CPU each, which is {per_s * fleet.trip.cpu_us / 1e6:.1f} "
-            f"cores; allow more (--max-workers, and topics.partitions={fleet.settings.topics.partitions} or more)"
+            f"{per_s:,.0f}/s at {fleet.trip.cpu_us:.3g} µs of CPU each, {per_s * fleet.trip.cpu_us / 1e6:.1f} cores, "
+            f"and its event loop has one; needs about {_workers(fleet, LOOP_FULL * 1e6 / fleet.trip.cpu_us)}"
         )
 
 
@@ -43,9 +44,16 @@ def _devices(fleet: Fleet, most: Most) -> None:
     """Full batches on all predictors, back to back, are the most there is."""
     per_s, each_per_s = fleet.busiest_per_s(most.workers), fleet.curve.capacity_per_s
     if per_s >= most.predictors * each_per_s:
-        needed = math.ceil(fleet.target.total_per_s / each_per_s / most.predictors)
         raise TargetImpossible(
             f"{fleet.target.total_per_s:,.0f} states/s are too many for {most.workers} workers of {most.predictors} "
-            f"predictors: each does {each_per_s:,.0f}/s at most; needs at least {needed} workers (--max-workers), more "
-            f"predictors in each (--max-predictors), or a quicker model"
+            f"predictors: each does {each_per_s:,.0f}/s at most; needs more predictors (--max-predictors), a quicker "
+            f"model, or about {_workers(fleet, most.predictors * each_per_s)}"
         )
+
+
+def _workers(fleet: Fleet, each_per_s: float) -> str:
+    """How many are needed where each does so much, and where to say so."""
+    needed = math.ceil(fleet.target.total_per_s / each_per_s)
+    partitions = fleet.settings.topics.partitions
+    few = f", and more than topics.partitions={partitions}" if needed > partitions else ""
+    return f"{needed} workers (--max-workers){few}"

@@ -1,6 +1,6 @@
 """`fleet tune`: from a target to settings, on simulated time; `--check` runs what it recommends.
 
-Exit codes: 0 found (and the check met the target), 1 the target is out of reach or was missed, 2 a wrong call.
+Exit codes: 0 found (and the check met the target), 1 the target is out of reach or missed, 2 a wrong call.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tools.bench.rig import SHIPPED_MODEL, bench_settings
 from tools.bench.show import Show
 from tools.tune import live, report
 from tools.tune.bounds import check_possible
-from tools.tune.curve import curve_of
+from tools.tune.curve import Curve, measured_curve, simulated_curve
 from tools.tune.fleet import Fleet
 from tools.tune.round_trip import given
-from tools.tune.search import Most, search
+from tools.tune.search import Found, Most, as_set, search
 from tools.tune.target import by_lane, make_target
 from tools.tune.traffic import Traffic, poisson
 from tools.tune.write import as_toml, require_alike, require_free, tuned, write
@@ -50,6 +50,7 @@ def command(
         float | None, typer.Option(min=0, help="Of client and broker; default: measured on a broker here.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=1, help="Of each run on a broker.")] = 10.0,
+    only_set: Annotated[bool, typer.Option("--as-set", help="Look at the settings in force, in one worker.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Run the recommended fleet here, and compare.")] = False,
     write_file: Annotated[Path | None, typer.Option("--write", help="Write the settings to this TOML file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="With --write: replace the file.")] = False,
@@ -68,15 +69,12 @@ def command(
     on_broker = check or round_trip_ms is None
     with _settings(model, simulated, servers, console, on_broker=on_broker) as settings:
         target, like = make_target(limits_ms, traffic.rate_per_s), require_alike(settings)
-        with show.bar("batches of every size", len(read_manifest(settings.model.path).buckets)) as on_bucket:
-            curve = curve_of(settings, on_bucket)
-        trip = given(round_trip_ms) if round_trip_ms is not None else live.round_trip(settings, traffic, seconds, show)
+        curve = _curve(settings, show)
+        trip = live.round_trip(settings, traffic, seconds, show) if round_trip_ms is None else given(round_trip_ms)
         fleet = Fleet(settings, curve, traffic, trip, target)
         predictors = max_predictors or (SIMULATED_PREDICTORS if like.device == SIMULATED else 1)
-        most = Most(min(max_workers, settings.topics.partitions), predictors)
-        check_possible(fleet, most)
-        found = search(fleet, most, show.bar)
-        chosen = tuned(settings, found.best.candidate)
+        found = _found(fleet, Most(min(max_workers, settings.topics.partitions), predictors), show, only_set=only_set)
+        chosen = settings if only_set else tuned(settings, found.best.candidate)
         report.show_found(console, fleet, found)
         if write_file is not None:
             write(write_file, as_toml(chosen, found.best.candidate, target, model), "--write")
@@ -88,8 +86,23 @@ def command(
         report.show_check(console, fleet, found, measured)
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict(fleet, found, measured), indent=2) + "\n")
-    if measured is not None and not report.met(fleet, measured):
+    if not report.met(fleet, found, measured):
         raise typer.Exit(1)
+
+
+def _curve(settings: Settings, show: Show) -> Curve:
+    """Measured under a bar; what a simulated device takes is known."""
+    if settings.predictors[0].device == SIMULATED:
+        return simulated_curve(settings)
+    with show.bar("batches of every size", len(read_manifest(settings.model.path).buckets)) as on_bucket:
+        return measured_curve(settings, on_bucket)
+
+
+def _found(fleet: Fleet, most: Most, show: Show, *, only_set: bool) -> Found:
+    if only_set:
+        return as_set(fleet, show.bar)
+    check_possible(fleet, most)
+    return search(fleet, most, show.bar)
 
 
 def _traffic(rate: str | None, recording: Path | None, speed: float, agents: int) -> Traffic:

@@ -22,7 +22,6 @@ from workers.metrics import Metrics
 from workers.models.model import Model
 from workers.models.package import Manifest, read_manifest
 from workers.models.samples import sample_inputs
-from workers.models.simulated import SIMULATED
 from workers.predictors.forward import Forward
 from workers.settings import Settings
 
@@ -59,17 +58,19 @@ class Curve:
         return min(self.batch_us.values()) / 1000
 
 
-def curve_of(settings: Settings, on_bucket: Callable[[float], None]) -> Curve:
-    """The curve of the first predictor of `settings`; `on_bucket(n)` after the n-th bucket.
+def simulated_curve(settings: Settings) -> Curve:
+    """What the simulated device of the first predictor says that it takes."""
+    device = settings.predictors[0].simulated
+    buckets = read_manifest(settings.model.path).buckets
+    return Curve({rows: device.batch_us + device.row_us * rows for rows in buckets}, device.jitter)
+
+
+def measured_curve(settings: Settings, on_bucket: Callable[[float], None]) -> Curve:
+    """What batches take on the first predictor's device; `on_bucket(n)` after the n-th bucket.
 
     Raises:
         ModelError: the package cannot be loaded.
     """
-    ours, manifest = settings.predictors[0], read_manifest(settings.model.path)
-    if ours.device == SIMULATED:
-        device = ours.simulated
-        times = {rows: device.batch_us + device.row_us * rows for rows in manifest.buckets}
-        return Curve(times, device.jitter)
     return asyncio.run(_measured(settings, on_bucket))
 
 

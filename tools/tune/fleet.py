@@ -29,6 +29,9 @@ SHORTEST_S: Final = 2.0
 """Of traffic, also where that is more than `STATES`: queues take a while to fill."""
 STEP: Final = 0.05
 """Of the strain: candidates that differ by less are equal."""
+BEHIND: Final = 0.1
+"""Share of the states that may be without an answer when the last one comes; with more, queues only grow, if only
+those of lanes without a limit."""
 FEWEST: Final = 100
 """States of each lane with a limit, of one worker."""
 
@@ -52,6 +55,7 @@ class Outcome:
     p50_ms: Mapping[Lane, float]
     p99_ms: Mapping[Lane, float]
     strain: float
+    """The worst lane's p99 ÷ its target, or how far the fleet fell behind ÷ `BEHIND`, if that is more."""
     busy: float
     rows: float
 
@@ -96,7 +100,7 @@ class Fleet:
     def simulated(self, candidate: Candidate, states: int, traffic_factor: float = 1.0) -> Outcome:
         """About so many states through the busiest workers; `traffic_factor` times as many a second."""
         waits_ms: dict[Lane, list[npt.NDArray[np.float64]]] = {lane: [] for lane in LANES}
-        busy, batches, left = [], 0.0, states
+        busy, behind, batches, left = [], [], 0.0, states
         traffic = self.traffic if traffic_factor == 1 else self.traffic.times(traffic_factor)
         shortest_s = max(SHORTEST_S, *(FEWEST / self.target.rate_per_s[lane] for lane in self.target.p99_ms))
         for part in self.parts(candidate.workers):
@@ -107,9 +111,10 @@ class Fleet:
             ran = self._simulation(candidate, traffic, part[:n])
             self._add(waits_ms, ran, traffic, part[:n])
             busy.append(ran.busy)
+            behind.append(ran.behind)
             batches += n / ran.rows if n else 0
             left -= n
-        return self._outcome(candidate, waits_ms, float(np.mean(busy)), (states - left) / max(batches, 1))
+        return self._outcome(candidate, waits_ms, max(behind), float(np.mean(busy)), (states - left) / max(batches, 1))
 
     def _simulation(self, candidate: Candidate, traffic: Traffic, rows: npt.NDArray[np.intp]) -> Simulation:
         simulation = Simulation(
@@ -140,10 +145,15 @@ class Fleet:
             waits_ms[lane].append(ran.waits_us[first:][lanes == lane] / 1000)
 
     def _outcome(
-        self, candidate: Candidate, waits_ms: Mapping[Lane, list[npt.NDArray[np.float64]]], busy: float, rows: float
+        self,
+        candidate: Candidate,
+        waits_ms: Mapping[Lane, list[npt.NDArray[np.float64]]],
+        behind: float,
+        busy: float,
+        rows: float,
     ) -> Outcome:
         joined = {lane: np.concatenate(waits_ms[lane]) for lane in self.target.rate_per_s}
         total = {lane: self.trip.added(lane, waits) for lane, waits in joined.items() if len(waits)}
         p50_ms = {lane: float(np.percentile(ms, 50)) for lane, ms in total.items()}
         p99_ms = {lane: float(np.percentile(ms, 99)) for lane, ms in total.items()}
-        return Outcome(candidate, p50_ms, p99_ms, self.target.strain(p99_ms), busy, rows)
+        return Outcome(candidate, p50_ms, p99_ms, max(self.target.strain(p99_ms), behind / BEHIND), busy, rows)

@@ -55,14 +55,16 @@ def as_dict(fleet: Fleet, found: Found, measured: Measured | None) -> dict[str, 
             "unanswered": measured.unanswered,
             "cpu_us": measured.cpu_us,
             "sent_late_p99_ms": measured.sent_late_p99_ms,
-            "met": met(fleet, measured),
+            "met": met(fleet, found, measured),
         }
     values: dict[str, Any] = rounded(plain)
     return values
 
 
-def met(fleet: Fleet, measured: Measured) -> bool:
-    """Whether every state was answered and every lane kept its limit."""
+def met(fleet: Fleet, found: Found, measured: Measured | None) -> bool:
+    """Whether every lane kept its limit and every state was answered; without a check, whether that is predicted."""
+    if measured is None:
+        return found.best.strain <= 1
     p99_ms = {lane: measured.p99_ms(lane) for lane in fleet.target.p99_ms}
     return not measured.unanswered and fleet.target.strain(p99_ms) <= 1
 
@@ -73,6 +75,18 @@ def show_found(console: Console, fleet: Fleet, found: Found) -> None:
     times = ", ".join(f"{rows}: {us / 1000:.3g}" for rows, us in fleet.curve.batch_us.items())
     console.print(f"a batch takes, ms by rows: {times}; ± {fleet.curve.jitter:.0%}")
     console.print(_round_trip(fleet))
+    if found.sizes:
+        _show_search(console, fleet, found)
+    title = "Recommended, looked at with more states" if found.sizes else "As set, one worker"
+    console.print(_outcomes(f"\n{title}", [("→", found.best)], fleet))
+    for lane, limit_ms in fleet.target.p99_ms.items():
+        console.print(f"\np99 of {lane} by states/s of all lanes; ┃ is the target, {limit_ms:g} ms")
+        for line in bars([(rate, outcome.p99_ms[lane]) for rate, outcome in found.by_rate], limit_ms):
+            console.print(line, highlight=False)
+    console.print(f"\n[dim]{LEFT_OUT}[/dim]")
+
+
+def _show_search(console: Console, fleet: Fleet, found: Found) -> None:
     sizes = [("as set", found.now)] if found.now else []
     sizes += [("", outcome) for outcome in found.sizes]
     console.print(_outcomes("\nHow many predictors: the best of each size that was tried", sizes, fleet))
@@ -80,12 +94,6 @@ def show_found(console: Console, fleet: Fleet, found: Found) -> None:
         console.print("as set, one worker would fall ever further behind")
     nearby = [("", outcome) for outcome in _different(found.nearby)[:SHOWN]]
     console.print(_outcomes("\nOther batches in a fleet of that size", nearby, fleet))
-    console.print(_outcomes("\nRecommended, looked at with more states", [("→", found.best)], fleet))
-    for lane, limit_ms in fleet.target.p99_ms.items():
-        console.print(f"\np99 of {lane} by states/s of all lanes; ┃ is the target, {limit_ms:g} ms")
-        for line in bars([(rate, outcome.p99_ms[lane]) for rate, outcome in found.by_rate], limit_ms):
-            console.print(line, highlight=False)
-    console.print(f"\n[dim]{LEFT_OUT}[/dim]")
 
 
 def _different(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -96,7 +104,7 @@ def _different(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def _wanted(fleet: Fleet) -> Iterator[str]:
     for lane, rate in fleet.target.rate_per_s.items():
         limit_ms = fleet.target.p99_ms.get(lane)
-        yield f"{lane} {rate:,.4g}/s" + (f" within {limit_ms:g} ms" if limit_ms else "")
+        yield f"{lane} {rate:,.6g}/s" + (f" within {limit_ms:g} ms" if limit_ms else "")
 
 
 def _round_trip(fleet: Fleet) -> str:
@@ -170,7 +178,7 @@ def show_check(console: Console, fleet: Fleet, found: Found, measured: Measured)
         f"{measured.unanswered} unanswered; {measured.cpu_us:.3g} µs of the workers' CPU per decision; "
         f"the client sent 1 % of its states {measured.sent_late_p99_ms:.2g} ms late or later"
     )
-    console.print("[green]the target is met[/]" if met(fleet, measured) else "[red]the target is missed[/]")
+    console.print("[green]the target is met[/]" if met(fleet, found, measured) else "[red]the target is missed[/]")
 
 
 def _predicted(ms: Mapping[Lane, float], lane: Lane) -> str:

@@ -42,12 +42,13 @@ class Most:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is recommended, with a careful look at it; what the settings in force would do with one worker; and the best
-    of each size that was tried, the smallest first."""
+    """What is recommended, with a careful look at it; and what the settings in force would do with one worker, None
+    where it falls ever further behind."""
 
     best: Outcome
     now: Outcome | None
     sizes: Sequence[Outcome]
+    """The best of each size that was tried, the smallest first."""
     nearby: Sequence[Outcome]
     """All that was tried in a fleet of the recommended size."""
     by_rate: Sequence[tuple[float, Outcome]]
@@ -61,14 +62,21 @@ def search(fleet: Fleet, most: Most, bar: Bar) -> Found:
         TargetImpossible: there is none.
     """
     sizes = list(_sizes(fleet, most))
-    best = _smallest(fleet, sizes, bar)
-    refined = [*_tried(fleet, best.candidate), *_around(fleet, best.candidate, bar)]
-    best = _confirmed(fleet, refined, bar)
+    for size in sizes[_smallest(fleet, sizes, bar) :]:
+        first = _best_of(fleet, size, bar)
+        _around(fleet, first.candidate, bar)
+        nearby = sorted(_tried(fleet, size), key=fleet.rank)
+        best = _confirmed(fleet, nearby, bar)
+        if best.strain <= SPARE:
+            break
+    else:
+        if best.strain > 1:
+            raise TargetImpossible(out_of_reach(fleet, best))
     looks: dict[tuple[int, int], list[Outcome]] = {}
     for outcome in fleet.tried.values():
         looks.setdefault(_size(outcome.candidate), []).append(outcome)
     bests = [min(looks[size], key=fleet.rank) for size in sizes if size in looks]
-    return Found(best, _now(fleet), bests, sorted(refined, key=fleet.rank), _by_rate(fleet, best.candidate, bar))
+    return Found(best, _now(fleet), bests, nearby, _by_rate(fleet, best.candidate, bar))
 
 
 def _by_rate(fleet: Fleet, candidate: Candidate, bar: Bar) -> list[tuple[float, Outcome]]:
@@ -82,10 +90,32 @@ def _by_rate(fleet: Fleet, candidate: Candidate, bar: Bar) -> list[tuple[float, 
     return found
 
 
-def _now(fleet: Fleet) -> Outcome | None:
-    """The settings in force, in one worker; None where that falls ever further behind."""
+def as_set(fleet: Fleet, bar: Bar) -> Found:
+    """The settings in force instead of a recommendation, in one worker.
+
+    Raises:
+        TargetImpossible: it falls ever further behind.
+    """
+    candidate = _in_force(fleet)
+    if not fleet.keeps_up(candidate):
+        most_per_s = candidate.predictors * fleet.curve.rows_per_s(candidate.max_batch)
+        raise TargetImpossible(
+            f"as set, one worker does {most_per_s:,.0f} states/s at most (batches of {candidate.max_batch}), and "
+            f"{fleet.target.total_per_s:,.0f} arrive: it falls ever further behind; without --as-set fleet tune looks "
+            "for settings that keep up"
+        )
+    outcome = fleet.simulated(candidate, CAREFUL * STATES)
+    return Found(outcome, outcome, (), (), _by_rate(fleet, candidate, bar))
+
+
+def _in_force(fleet: Fleet) -> Candidate:
+    """The settings as they are, in one worker."""
     batch, hot = fleet.settings.batch, [ours for ours in fleet.settings.predictors if not ours.standby]
-    candidate = Candidate(1, len(hot), min(batch.max_batch, max(fleet.curve.batch_us)), batch.max_wait_ms)
+    return Candidate(1, len(hot), min(batch.max_batch, max(fleet.curve.batch_us)), batch.max_wait_ms)
+
+
+def _now(fleet: Fleet) -> Outcome | None:
+    candidate = _in_force(fleet)
     return fleet.simulated(candidate, STATES) if fleet.keeps_up(candidate) else None
 
 
@@ -95,32 +125,32 @@ def _size(candidate: Candidate) -> tuple[int, int]:
 
 def _sizes(fleet: Fleet, most: Most) -> Iterator[tuple[int, int]]:
     """Numbers of workers and of predictors in each that could keep up, the fewest predictors first, then the fewest
-    workers: one queue in front of several predictors waits less than several queues."""
-    for total in range(1, most.workers * most.predictors + 1):
-        workers = next((n for n in range(1, most.workers + 1) if total % n == 0 and total // n <= most.predictors), 0)
+    workers: one queue in front of several predictors waits less than several queues. A worker more that leaves the
+    busiest one as many partitions helps nobody's tail."""
+    partitions = fleet.settings.topics.partitions
+    counts = [n for n in range(1, most.workers + 1) if n == 1 or -(-partitions // n) < -(-partitions // (n - 1))]
+    for total in range(1, counts[-1] * most.predictors + 1):
+        workers = next((n for n in counts if total % n == 0 and total // n <= most.predictors), 0)
         if not workers or not fleet.trip.carries(fleet.busiest_per_s(workers)):
             continue
         if fleet.busiest_per_s(workers) < total // workers * fleet.curve.capacity_per_s:
             yield workers, total // workers
 
 
-def _smallest(fleet: Fleet, sizes: Sequence[tuple[int, int]], bar: Bar) -> Outcome:
-    """The best of the smallest size that meets the target."""
-    at, step, below = 0, 1, -1
-    best = _best_of(fleet, sizes[0], bar)
-    while best.strain > SPARE:
+def _smallest(fleet: Fleet, sizes: Sequence[tuple[int, int]], bar: Bar) -> int:
+    """Which is the smallest size whose best meets the target at a first look."""
+    below, at, step = -1, 0, 1
+    while (best := _best_of(fleet, sizes[at], bar)).strain > SPARE:
         if at == len(sizes) - 1:
             raise TargetImpossible(out_of_reach(fleet, best))
         below, at, step = at, min(at + step, len(sizes) - 1), 2 * step
-        best = _best_of(fleet, sizes[at], bar)
     while at - below > 1:
         middle = (at + below) // 2
-        between = _best_of(fleet, sizes[middle], bar)
-        if between.strain <= SPARE:
-            best, at = between, middle
+        if _best_of(fleet, sizes[middle], bar).strain <= SPARE:
+            at = middle
         else:
             below = middle
-    return best
+    return at
 
 
 def out_of_reach(fleet: Fleet, best: Outcome) -> str:
@@ -128,8 +158,8 @@ def out_of_reach(fleet: Fleet, best: Outcome) -> str:
     lane = max(fleet.target.p99_ms, key=lambda lane: best.p99_ms[lane] / fleet.target.p99_ms[lane])
     ours, found_ms = best.candidate, best.p99_ms[lane]
     return (
-        f"p99 of {lane} would be {found_ms:.3g} ms with {ours.workers} workers of {ours.predictors} predictors, the most "
-        f"that was tried; {fleet.target.p99_ms[lane]:g} ms with a tenth to spare need more (--max-workers, "
+        f"p99 of {lane} would be {found_ms:.3g} ms with {ours.workers} workers of {ours.predictors} predictors, the "
+        f"most that was tried; {fleet.target.p99_ms[lane]:g} ms with a tenth to spare need more (--max-workers, "
         f"--max-predictors), a quicker model, or --p99 {lane}={math.ceil(found_ms / SPARE)}"
     )
 
@@ -143,12 +173,14 @@ def _best_of(fleet: Fleet, size: tuple[int, int], bar: Bar) -> Outcome:
 
 
 def _looks(fleet: Fleet, candidates: Sequence[Candidate], title: str, bar: Bar) -> list[Outcome]:
-    with bar(title, len(candidates)) as on_done:
-        looks = []
-        for number, candidate in enumerate(candidates):
-            looks.append(fleet.look(candidate))
-            on_done(number + 1)
-    return looks
+    """A look at each, under a bar for those that were not looked at before."""
+    new = [candidate for candidate in candidates if candidate not in fleet.tried]
+    if new:
+        with bar(title, len(new)) as on_done:
+            for number, candidate in enumerate(new):
+                fleet.look(candidate)
+                on_done(number + 1)
+    return [fleet.look(candidate) for candidate in candidates]
 
 
 def _able(fleet: Fleet, size: tuple[int, int]) -> list[int]:
@@ -164,24 +196,24 @@ def _coarse(fleet: Fleet, size: tuple[int, int]) -> list[int]:
     return [able[round(number * (len(able) - 1) / (COARSE - 1))] for number in range(COARSE)]
 
 
-def _tried(fleet: Fleet, like: Candidate) -> list[Outcome]:
-    return [outcome for candidate, outcome in fleet.tried.items() if _size(candidate) == _size(like)]
+def _tried(fleet: Fleet, size: tuple[int, int]) -> list[Outcome]:
+    return [outcome for candidate, outcome in fleet.tried.items() if _size(candidate) == size]
 
 
-def _around(fleet: Fleet, best: Candidate, bar: Bar) -> list[Outcome]:
-    """The neighbours of the best that are not tried yet."""
+def _around(fleet: Fleet, best: Candidate, bar: Bar) -> None:
+    """Looks at the neighbours of the best."""
     able = _able(fleet, _size(best))
     neighbours = {one for pair in pairwise(able) if best.max_batch in pair for one in pair} | {best.max_batch}
     waits_ms = {best.max_wait_ms, best.max_wait_ms / 2, best.max_wait_ms * 2 or 2.0}
     around = [replace(best, max_batch=rows) for rows in sorted(neighbours)]
     around += [replace(best, max_wait_ms=wait_ms) for wait_ms in sorted(waits_ms)]
-    return _looks(fleet, [one for one in dict.fromkeys(around) if one not in fleet.tried], "around the best", bar)
+    _looks(fleet, list(dict.fromkeys(around)), "around the best", bar)
 
 
 def _confirmed(fleet: Fleet, looks: Sequence[Outcome], bar: Bar) -> Outcome:
-    """The best that also holds with more states; where none does, the one that comes nearest."""
+    """The best that also holds with more states; where none of the first three does, the one that comes nearest."""
     seen: list[Outcome] = []
-    candidates = [look.candidate for look in sorted(looks, key=fleet.rank) if look.strain <= SPARE][:3]
+    candidates = [look.candidate for look in looks[:3]]
     with bar("a careful look", len(candidates)) as on_done:
         for candidate in candidates:
             seen.append(fleet.simulated(candidate, CAREFUL * STATES))

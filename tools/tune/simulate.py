@@ -163,6 +163,12 @@ class Simulation:
         return sum(device.busy_us for device in self.devices) / max(self.ended_us, 1) / len(self.devices)
 
     @property
+    def behind(self) -> float:
+        """Share of the states that had no answer when the last one came."""
+        at_us = self._states.at_us
+        return float(np.mean(at_us + self.waits_us > at_us[-1])) if len(at_us) else 0.0
+
+    @property
     def rows(self) -> float:
         """Rows of a batch, on average."""
         return len(self._states) / max(sum(device.batches for device in self.devices), 1)
