@@ -19,9 +19,9 @@ from topics.names import LANES, Lane
 from workers.settings import Settings
 from workers.slots import Limits
 
-STATES: Final = 12_000
-"""Simulated for a first look at a candidate: about a third of a second."""
-CAREFUL: Final = 4
+STATES: Final = 8_000
+"""Simulated for a first look at a candidate: about a quarter of a second."""
+CAREFUL: Final = 6
 """Times as many before settings are recommended."""
 SETTLED: Final = 0.05
 """Share of the states, at the start, that does not count: the fleet begins empty."""

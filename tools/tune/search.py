@@ -19,7 +19,7 @@ from topics.errors import FleetError
 
 WAITS_MS: Final = (0.0, 5.0, 20.0)
 """Of the coarse grid; the neighbours of the best are tried after it."""
-COARSE: Final = 4
+COARSE: Final = 3
 """Batch sizes of the coarse grid."""
 FACTORS: Final = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Of the target's rates, to show what is in reserve."""
@@ -155,12 +155,16 @@ def _smallest(fleet: Fleet, sizes: Sequence[tuple[int, int]], bar: Bar) -> int:
 
 def out_of_reach(fleet: Fleet, best: Outcome) -> str:
     """Why the largest fleet that was allowed does not do, in one line."""
+    ours = best.candidate
+    fleet_of = f"{ours.workers} workers of {ours.predictors} predictors, the most that was tried"
+    more = "needs more of them (--max-workers, --max-predictors) or a quicker model"
+    if fleet.target.strain(best.p99_ms) <= SPARE:
+        return f"states of lanes without a limit would pile up with {fleet_of}; {more}"
     lane = max(fleet.target.p99_ms, key=lambda lane: best.p99_ms[lane] / fleet.target.p99_ms[lane])
-    ours, found_ms = best.candidate, best.p99_ms[lane]
+    found_ms, limit_ms = best.p99_ms[lane], fleet.target.p99_ms[lane]
     return (
-        f"p99 of {lane} would be {found_ms:.3g} ms with {ours.workers} workers of {ours.predictors} predictors, the "
-        f"most that was tried; {fleet.target.p99_ms[lane]:g} ms with a tenth to spare need more (--max-workers, "
-        f"--max-predictors), a quicker model, or --p99 {lane}={math.ceil(found_ms / SPARE)}"
+        f"p99 of {lane} would be {found_ms:.3g} ms with {fleet_of}; {limit_ms:g} ms with a tenth to spare {more}, "
+        f"or --p99 {lane}={math.ceil(found_ms / SPARE)}"
     )
 
 
@@ -169,12 +173,14 @@ def _best_of(fleet: Fleet, size: tuple[int, int], bar: Bar) -> Outcome:
     grid = [
         Candidate(workers, predictors, max_batch, wait_ms) for max_batch in _coarse(fleet, size) for wait_ms in WAITS_MS
     ]
+    if fleet.keeps_up(as_now := replace(_in_force(fleet), workers=workers, predictors=predictors)):
+        grid.append(as_now)
     return min(_looks(fleet, grid, f"{workers} × {predictors} predictors", bar), key=fleet.rank)
 
 
 def _looks(fleet: Fleet, candidates: Sequence[Candidate], title: str, bar: Bar) -> list[Outcome]:
     """A look at each, under a bar for those that were not looked at before."""
-    new = [candidate for candidate in candidates if candidate not in fleet.tried]
+    new = [candidate for candidate in dict.fromkeys(candidates) if candidate not in fleet.tried]
     if new:
         with bar(title, len(new)) as on_done:
             for number, candidate in enumerate(new):
@@ -207,7 +213,7 @@ def _around(fleet: Fleet, best: Candidate, bar: Bar) -> None:
     waits_ms = {best.max_wait_ms, best.max_wait_ms / 2, best.max_wait_ms * 2 or 2.0}
     around = [replace(best, max_batch=rows) for rows in sorted(neighbours)]
     around += [replace(best, max_wait_ms=wait_ms) for wait_ms in sorted(waits_ms)]
-    _looks(fleet, list(dict.fromkeys(around)), "around the best", bar)
+    _looks(fleet, around, "around the best", bar)
 
 
 def _confirmed(fleet: Fleet, looks: Sequence[Outcome], bar: Bar) -> Outcome:
