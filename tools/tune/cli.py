@@ -24,7 +24,7 @@ from tools.tune.fleet import Fleet
 from tools.tune.round_trip import given
 from tools.tune.search import Found, Most, as_set, search
 from tools.tune.target import by_lane, make_target
-from tools.tune.traffic import Traffic, poisson
+from tools.tune.traffic import Traffic, poisson, recorded
 from tools.tune.write import as_toml, require_alike, require_free, tuned, write
 from topics.errors import SettingsError
 from topics.settings import describe, load_settings
@@ -108,8 +108,10 @@ def _found(fleet: Fleet, most: Most, show: Show, *, only_set: bool) -> Found:
 def _traffic(rate: str | None, recording: Path | None, speed: float, agents: int) -> Traffic:
     if (rate is None) == (recording is None):
         raise SettingsError("fleet tune takes either --rate or --recording: the rates are those of the recording")
-    if rate is None:
-        raise SettingsError("--recording is not there yet")
+    if recording is not None:
+        found = recorded(recording)
+        return found if speed == 1 else found.times(speed)
+    assert rate is not None, "one of the two is given"
     return poisson(by_lane(rate, "--rate", "states/s"), agents)
 
 

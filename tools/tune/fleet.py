@@ -20,9 +20,9 @@ from workers.settings import Settings
 from workers.slots import Limits
 
 STATES: Final = 8_000
-"""Simulated for a first look at a candidate: about a quarter of a second."""
+"""Simulated for a first look at a candidate: about a quarter of a second. Before settings are recommended, `CAREFUL`
+times as many."""
 CAREFUL: Final = 6
-"""Times as many before settings are recommended."""
 SETTLED: Final = 0.05
 """Share of the states, at the start, that does not count: the fleet begins empty."""
 SHORTEST_S: Final = 2.0
@@ -61,10 +61,19 @@ class Outcome:
 
 
 class Fleet:
-    """Tries candidates for one model, one traffic and one target."""
+    """Tries candidates for one model, one traffic and one target, with `states` states at a first look."""
 
-    def __init__(self, settings: Settings, curve: Curve, traffic: Traffic, trip: RoundTrip, target: Target) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        curve: Curve,
+        traffic: Traffic,
+        trip: RoundTrip,
+        target: Target,
+        states: int = STATES,
+    ) -> None:
         self.settings, self.curve, self.traffic, self.trip, self.target = settings, curve, traffic, trip, target
+        self._states = states
         self.tried: dict[Candidate, Outcome] = {}
         """With a first look each."""
         self._parts: dict[int, list[npt.NDArray[np.intp]]] = {}
@@ -94,11 +103,16 @@ class Fleet:
     def look(self, candidate: Candidate) -> Outcome:
         """A first look at a candidate, remembered."""
         if candidate not in self.tried:
-            self.tried[candidate] = self.simulated(candidate, STATES)
+            self.tried[candidate] = self.simulated(candidate)
         return self.tried[candidate]
 
-    def simulated(self, candidate: Candidate, states: int, traffic_factor: float = 1.0) -> Outcome:
-        """About so many states through the busiest workers; `traffic_factor` times as many a second."""
+    def careful(self, candidate: Candidate) -> Outcome:
+        """With more states, before it is recommended."""
+        return self.simulated(candidate, CAREFUL)
+
+    def simulated(self, candidate: Candidate, times_longer: int = 1, traffic_factor: float = 1.0) -> Outcome:
+        """The states of the busiest workers, with `traffic_factor` times as many a second."""
+        states = times_longer * self._states
         waits_ms: dict[Lane, list[npt.NDArray[np.float64]]] = {lane: [] for lane in LANES}
         busy, behind, batches, left = [], [], 0.0, states
         traffic = self.traffic if traffic_factor == 1 else self.traffic.times(traffic_factor)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from tools.tune.fleet import CAREFUL, STATES, Candidate, Fleet, Outcome
+from tools.tune.fleet import Candidate, Fleet, Outcome
 from tools.tune.target import SPARE
 from topics.errors import FleetError
 
@@ -85,7 +85,7 @@ def _by_rate(fleet: Fleet, candidate: Candidate, bar: Bar) -> list[tuple[float, 
     found = []
     with bar("other rates", len(able)) as on_done:
         for factor in able:
-            found.append((factor * fleet.target.total_per_s, fleet.simulated(candidate, STATES, factor)))
+            found.append((factor * fleet.target.total_per_s, fleet.simulated(candidate, traffic_factor=factor)))
             on_done(len(found))
     return found
 
@@ -104,7 +104,7 @@ def as_set(fleet: Fleet, bar: Bar) -> Found:
             f"{fleet.target.total_per_s:,.0f} arrive: it falls ever further behind; without --as-set fleet tune looks "
             "for settings that keep up"
         )
-    outcome = fleet.simulated(candidate, CAREFUL * STATES)
+    outcome = fleet.careful(candidate)
     return Found(outcome, outcome, (), (), _by_rate(fleet, candidate, bar))
 
 
@@ -116,7 +116,7 @@ def _in_force(fleet: Fleet) -> Candidate:
 
 def _now(fleet: Fleet) -> Outcome | None:
     candidate = _in_force(fleet)
-    return fleet.simulated(candidate, STATES) if fleet.keeps_up(candidate) else None
+    return fleet.simulated(candidate) if fleet.keeps_up(candidate) else None
 
 
 def _size(candidate: Candidate) -> tuple[int, int]:
@@ -222,7 +222,7 @@ def _confirmed(fleet: Fleet, looks: Sequence[Outcome], bar: Bar) -> Outcome:
     candidates = [look.candidate for look in looks[:3]]
     with bar("a careful look", len(candidates)) as on_done:
         for candidate in candidates:
-            seen.append(fleet.simulated(candidate, CAREFUL * STATES))
+            seen.append(fleet.careful(candidate))
             on_done(len(seen))
             if seen[-1].strain <= SPARE:
                 on_done(len(candidates))

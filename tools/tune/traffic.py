@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -11,8 +13,12 @@ import numpy.typing as npt
 
 from tools.bench.arrivals import Arrivals, Stream, merged
 from tools.bench.states import agent_ids
+from tools.recording.read import Recording
+from tools.recording.recorded import kind_and_lane
+from tools.recording.selection import Selection
 from tools.tune.simulate import States
-from topics.names import Lane
+from topics.errors import SettingsError
+from topics.names import LANES, Lane
 from topics.partitions import Partitioner
 
 LONGEST_S: Final = 60.0
@@ -78,6 +84,33 @@ def busiest(
     first = int(np.argmax(ends - np.arange(len(at_s))))
     part = slice(first, int(ends[first]))
     return Arrivals(at_s[part] - at_s[first], agents[part], lanes[part])
+
+
+def recorded(path: Path) -> Traffic:
+    """The states of a recording, the busiest minute of it: Kafka's times, to the ms.
+
+    Raises:
+        RecordingError: it cannot be read.
+        SettingsError: it has no two states.
+    """
+    recording = Recording.open(path)
+    at_ms, agents, lanes = array("q"), array("q"), list[Lane]()
+    numbers: dict[bytes, int] = {}
+    for records in recording.records(Selection(kinds=("states",))):
+        for record in records:
+            lane = kind_and_lane(record.topic, recording.about.fleet)[1]
+            if lane is not None:
+                at_ms.append(record.timestamp_ms)
+                agents.append(numbers.setdefault(record.key or b"", len(numbers)))
+                lanes.append(lane)
+    if len(at_ms) < 2:
+        raise SettingsError(f"--recording {path} has {len(at_ms)} states, expected a stretch of traffic")
+    times_ms = np.array(at_ms)
+    at_s = (times_ms - times_ms[0]) / 1000.0
+    stretch = busiest(at_s, np.array(agents, np.intp), lanes, LONGEST_S)
+    seconds = float(stretch.at_s[-1]) + 0.001
+    rates = {lane: stretch.lanes.count(lane) / seconds for lane in LANES if lane in stretch.lanes}
+    return Traffic(stretch, list(numbers), seconds, rates, f"{seconds:.3g} s of {path}")
 
 
 def _range(partition: int, workers: int, partitions: int) -> int:

@@ -14,7 +14,8 @@ from tools.tune.traffic import Traffic, poisson
 from topics.names import Lane
 from workers.settings import BatchSettings, ModelSettings, PredictorSettings, Settings, SimulatedSettings
 
-BUCKETS = (1, 8, 16, 32, 64)
+BUCKETS = (1, 8, 64)
+STATES = 1500
 
 
 def settings(batch_us: float = 2000, row_us: float = 500, *, max_batch: int = 64, max_wait_ms: float = 20) -> Settings:
@@ -49,6 +50,7 @@ def fleet(
         traffic or poisson(rate_per_s, agents=64),
         trip or given(3.0),
         make_target(p99_ms, rate_per_s),
+        STATES,
     )
 
 

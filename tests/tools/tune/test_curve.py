@@ -11,7 +11,7 @@ from tools.tune.curve import measured_curve, simulated_curve
 def test_a_batch_is_padded_to_its_bucket() -> None:
     """And the batch size that answers most is not always the largest."""
     line = curve(2000, 500)
-    assert (line.us(1), line.us(2), line.us(8), line.us(9)) == (2500, 6000, 6000, 10_000)
+    assert (line.us(1), line.us(2), line.us(8), line.us(9)) == (2500, 6000, 6000, 34_000)
     assert line.least_ms == 2.5
     assert line.rows_per_s(8) == pytest.approx(8 / 0.006)
     assert line.capacity_per_s == line.rows_per_s(64)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from tools.tune.traffic import busiest, poisson
+from tools.recording.about import About
+from tools.recording.recorded import Recorded
+from tools.recording.write import RecordingWriter
+from tools.tune.traffic import busiest, poisson, recorded
+from topics.errors import SettingsError
 from topics.partitions import Partitioner
 
 
@@ -63,3 +69,30 @@ def test_the_busiest_stretch_is_taken() -> None:
     at_s = np.concatenate([np.arange(0, 100, 1.0), np.arange(100, 110, 0.1), np.arange(110, 150, 1.0)])
     found = busiest(at_s, np.zeros(len(at_s), np.intp), ["normal"] * len(at_s), 10)
     assert found.at_s[0] == 0 and len(found) == pytest.approx(100, abs=1)
+
+
+def test_recorded_states_come_as_they_came(tmp_path: Path) -> None:
+    """Their lanes, their agents under their own keys, their times from the first one on; answers are no states."""
+    file = tmp_path / "some.mcap"
+    writer = RecordingWriter(file, About(fleet="f"))
+    rows = [("high", b"ann", 0), ("normal", b"bob", 40), ("normal", b"ann", 60)]
+    records = [
+        Recorded(f"f.states.{lane}", 0, number, 1_000_000 + ms, 0, key, b"", ())
+        for number, (lane, key, ms) in enumerate(rows)
+    ]
+    writer.add([*records, Recorded("f.actions", 0, 9, 1_000_020, 0, b"ann", b"", ())])
+    writer.finish()
+    found = recorded(file)
+    assert found.arrivals.at_s.tolist() == pytest.approx([0, 0.04, 0.06])
+    assert found.arrivals.lanes == ["high", "normal", "normal"]
+    assert [found.keys[agent] for agent in found.arrivals.agents] == [b"ann", b"bob", b"ann"]
+    assert found.rate_per_s == pytest.approx({"high": 1 / 0.061, "normal": 2 / 0.061})
+
+
+def test_a_recording_without_traffic_is_refused(tmp_path: Path) -> None:
+    """One state has no rate."""
+    writer = RecordingWriter(tmp_path / "one.mcap", About(fleet="f"))
+    writer.add([Recorded("f.states.high", 0, 0, 1_000_000, 0, b"ann", b"", ())])
+    writer.finish()
+    with pytest.raises(SettingsError, match="has 1 states"):
+        recorded(tmp_path / "one.mcap")
