@@ -28,8 +28,8 @@ from topics.errors import FleetError
 from topics.names import LANES, Lane
 from workers.settings import BatchSettings, PredictorSettings, Settings, SimulatedSettings
 
-MOST_PER_S: Final = 4000.0
-"""States sent for a round trip: the client shares this machine, and takes some 100 µs for each."""
+SENT_PER_S: Final = 4000.0
+"""States at most sent for a round trip: the client shares this machine, and takes some 100 µs for each."""
 PATIENCE_S: Final = 10.0
 """Or states that are not answered by then count as unanswered."""
 DENSE_PER_S: Final = 1000.0
@@ -58,20 +58,20 @@ class Measured:
 
 
 def round_trip(settings: Settings, traffic: Traffic, seconds: float, show: Show) -> RoundTrip:
-    """Round trips through one worker whose device takes no time, at the traffic's rate or `MOST_PER_S`.
+    """Round trips through one worker whose device takes no time, at the traffic's rate or `SENT_PER_S`.
 
     Raises:
         ChildFailed: the worker ended.
         FleetError: a lane got no answers.
     """
     total = sum(traffic.rate_per_s.values())
-    if total > MOST_PER_S:
-        traffic = traffic.times(MOST_PER_S / total)
+    if total > SENT_PER_S:
+        traffic = traffic.times(SENT_PER_S / total)
     idle = settings.model_copy(
         update={"name": f"{settings.name}-path", "predictors": (NO_TIME,), "batch": BatchSettings()}
     )
     found = _run(idle, 1, traffic.until(WARM_S + seconds), seconds, show, "round trip, no model")
-    return RoundTrip(found.ms, found.cpu_us, min(total, MOST_PER_S), measured=True)
+    return RoundTrip(found.ms, found.cpu_us, min(total, SENT_PER_S), measured=True)
 
 
 def check(settings: Settings, candidate: Candidate, traffic: Traffic, seconds: float, show: Show) -> Measured:

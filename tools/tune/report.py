@@ -38,6 +38,7 @@ def as_dict(fleet: Fleet, found: Found, measured: Measured | None) -> dict[str, 
         "round_trip": {
             "measured": trip.measured,
             "cpu_us": trip.cpu_us,
+            "rate_per_s": trip.rate_per_s if trip.measured else None,
             "p50_ms": {lane: trip.p50_ms(lane) for lane in lanes},
             "p99_ms": {lane: trip.p99_ms(lane) for lane in lanes},
         },
@@ -112,7 +113,8 @@ def _round_trip(fleet: Fleet) -> str:
     if not trip.measured:
         return f"a round trip without a model takes {trip.p50_ms('normal'):g} ms, as you say"
     lanes = ", ".join(f"{lane} {trip.p50_ms(lane):.3g}/{trip.p99_ms(lane):.3g}" for lane in fleet.target.rate_per_s)
-    return f"a round trip without a model takes, p50/p99 in ms: {lanes}; {trip.cpu_us:.3g} µs of the worker's CPU"
+    few = f", at {trip.rate_per_s:,.0f}/s only" if trip.rate_per_s < fleet.target.total_per_s * 0.99 else ""
+    return f"a round trip without a model takes, p50/p99 in ms: {lanes}; {trip.cpu_us:.3g} µs of the worker's CPU{few}"
 
 
 def _outcomes(title: str, rows: Sequence[tuple[str, Outcome]], fleet: Fleet) -> Table:

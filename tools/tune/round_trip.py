@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,11 +12,13 @@ import numpy.typing as npt
 
 from topics.names import LANES, Lane
 
-CPU_US: Final = 15.0
-"""Of a worker for each decision, at saturation: `fleet bench drain` finds 8–15 (docs/performance.md). Counts where
-nothing was measured."""
+SATURATED_US: Final = 15.0
+"""CPU of a worker for each decision at the rates of `fleet bench drain`, which finds 8–15 (docs/performance.md). At low
+rates it is many times as much, as fewer states share a poll and a flush; so a low rate says nothing of a high one."""
 LOOP_FULL: Final = 0.8
 """Of a core: a worker's event loop that is busier answers late."""
+MOST_PER_S: Final = LOOP_FULL / SATURATED_US * 1e6
+"""What one worker's event loop is taken to carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,7 @@ class RoundTrip:
         """Of round trips without a model."""
         return float(np.percentile(self.ms[lane], 50))
 
-    def carries(self, per_s: float) -> bool:
-        """Whether one worker's event loop takes `per_s`: it was seen to, or its CPU suffices. The more states a second,
-        the less CPU each takes, as they share polls and answers; so the second is a careful guess."""
-        return per_s <= self.rate_per_s or per_s * self.cpu_us / 1e6 <= LOOP_FULL
-
 
 def given(ms: float) -> RoundTrip:
-    """The same for every state."""
-    return RoundTrip({lane: np.array([ms]) for lane in LANES}, CPU_US, 0.0, measured=False)
+    """The same for every state, at any rate."""
+    return RoundTrip({lane: np.array([ms]) for lane in LANES}, 0.0, math.inf, measured=False)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from tools.tune.fleet import Candidate, Fleet, Outcome
+from tools.tune.round_trip import MOST_PER_S
 from tools.tune.target import SPARE
 from topics.errors import FleetError
 
@@ -131,7 +132,7 @@ def _sizes(fleet: Fleet, most: Most) -> Iterator[tuple[int, int]]:
     counts = [n for n in range(1, most.workers + 1) if n == 1 or -(-partitions // n) < -(-partitions // (n - 1))]
     for total in range(1, counts[-1] * most.predictors + 1):
         workers = next((n for n in counts if total % n == 0 and total // n <= most.predictors), 0)
-        if not workers or not fleet.trip.carries(fleet.busiest_per_s(workers)):
+        if not workers or fleet.busiest_per_s(workers) > MOST_PER_S:
             continue
         if fleet.busiest_per_s(workers) < total // workers * fleet.curve.capacity_per_s:
             yield workers, total // workers
