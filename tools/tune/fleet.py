@@ -29,6 +29,8 @@ SHORTEST_S: Final = 2.0
 """Of traffic, also where that is more than `STATES`: queues take a while to fill."""
 STEP: Final = 0.05
 """Of the strain: candidates that differ by less are equal."""
+RESERVE: Final = 2.0
+"""Times the rate that full batches should be able to answer; more is not better."""
 BEHIND: Final = 0.1
 """Share of the states that may be without an answer when the last one comes; with more, queues only grow, if only
 those of lanes without a limit."""
@@ -90,15 +92,19 @@ class Fleet:
 
     def keeps_up(self, candidate: Candidate, traffic_factor: float = 1.0) -> bool:
         """Whether full batches would answer what the busiest worker gets; else queues only grow."""
-        capacity_per_s = candidate.predictors * self.curve.rows_per_s(candidate.max_batch)
-        return traffic_factor * self.busiest_per_s(candidate.workers) < capacity_per_s
+        return traffic_factor * self.busiest_per_s(candidate.workers) < self.capacity_per_s(candidate)
 
-    def rank(self, outcome: Outcome) -> tuple[int, bool, int, bool, float]:
-        """The lower the better: what meets the target best; among equals what is set already, else the larger batch,
-        as it has more in reserve."""
+    def capacity_per_s(self, candidate: Candidate) -> float:
+        """What one of its workers answers in full batches, back to back."""
+        return candidate.predictors * self.curve.rows_per_s(candidate.max_batch)
+
+    def rank(self, outcome: Outcome) -> tuple[int, bool, float, int, bool, float]:
+        """The lower the better: what meets the target best. Among equals what is set already, else the smallest batch
+        that has enough in reserve: after a burst batches are full, and whoever comes then waits for one."""
         ours, batch = outcome.candidate, self.settings.batch
-        changed = (ours.max_batch != batch.max_batch, ours.max_wait_ms != batch.max_wait_ms)
-        return math.ceil(outcome.strain / STEP), changed[0], -ours.max_batch, changed[1], ours.max_wait_ms
+        other_batch, other_wait = ours.max_batch != batch.max_batch, ours.max_wait_ms != batch.max_wait_ms
+        reserve = min(RESERVE, self.capacity_per_s(ours) / self.busiest_per_s(ours.workers))
+        return math.ceil(outcome.strain / STEP), other_batch, -reserve, ours.max_batch, other_wait, ours.max_wait_ms
 
     def look(self, candidate: Candidate) -> Outcome:
         """A first look at a candidate, remembered."""

@@ -136,8 +136,12 @@ def _against(ms: float | None, limit_ms: float | None) -> str:
     if ms is None:
         return "–"
     if limit_ms is None:
-        return f"{ms:.3g}"
-    return f"[{'green' if ms <= limit_ms else 'red'}]{ms:.3g}[/]"
+        return _ms(ms)
+    return f"[{'green' if ms <= limit_ms else 'red'}]{_ms(ms)}[/]"
+
+
+def _ms(ms: float) -> str:
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def bars(points: Sequence[tuple[float, float]], limit_ms: float) -> Iterator[str]:
@@ -146,7 +150,7 @@ def bars(points: Sequence[tuple[float, float]], limit_ms: float) -> Iterator[str
         length = round(min(ms / limit_ms, PAST) * BAR)
         bar = "█" * length if ms <= PAST * limit_ms else "█" * (length - 1) + "▶"
         drawn = bar[:BAR].ljust(BAR) + "┃" + bar[BAR:].ljust(round((PAST - 1) * BAR))
-        yield f"{rate:>9,.0f}/s {drawn} {ms:.3g} ms"
+        yield f"{rate:>9,.0f}/s {drawn} {_ms(ms)} ms"
 
 
 def svg(fleet: Fleet, found: Found) -> str:
@@ -172,7 +176,7 @@ def show_check(console: Console, fleet: Fleet, found: Found, measured: Measured)
         table.add_column(heading, justify="right")
     for lane, ms in measured.ms.items():
         limit_ms = fleet.target.p99_ms.get(lane)
-        p50 = (f"{measured.p50_ms(lane):.3g}", _predicted(found.best.p50_ms, lane))
+        p50 = (_ms(measured.p50_ms(lane)), _predicted(found.best.p50_ms, lane))
         p99 = (_against(measured.p99_ms(lane), limit_ms), _predicted(found.best.p99_ms, lane))
         table.add_row(lane, f"{len(ms):,}", *p50, *p99, f"{limit_ms:g}" if limit_ms else "–")
     console.print(table)
@@ -184,4 +188,4 @@ def show_check(console: Console, fleet: Fleet, found: Found, measured: Measured)
 
 
 def _predicted(ms: Mapping[Lane, float], lane: Lane) -> str:
-    return f"{ms[lane]:.3g}" if lane in ms else "–"
+    return _ms(ms[lane]) if lane in ms else "–"

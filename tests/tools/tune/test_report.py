@@ -49,7 +49,7 @@ def test_tables_and_json_say_the_same() -> None:
     assert plain["recommended"]["candidate"]["workers"] == 1
     assert (plain["check"]["unanswered"], plain["check"]["met"]) == (0, True)
     assert plain["check"]["p99_ms"]["normal"] == 33
-    assert f"{plain['recommended']['p99_ms']['normal']:.3g}" in page.getvalue()
+    assert f"{plain['recommended']['p99_ms']['normal']:.3g} " in page.getvalue()
     for words in ("Recommended", "as set", "as you say", "For real", "the target is met", "is the target, 50 ms"):
         assert words in page.getvalue(), words
     assert "the simulation runs the worker's own lanes" in plain["left_out"]

@@ -32,6 +32,14 @@ def test_what_is_set_stays_where_it_does_not_matter() -> None:
     assert found.now is not None and found.now.strain == pytest.approx(found.best.strain, rel=0.1)
 
 
+def test_of_equal_batches_the_smallest_with_enough_in_reserve_wins() -> None:
+    """Full ones, after a burst, are what the next state waits for."""
+    ours = fleet({"normal": 200}, {"normal": 60}, like=curve(20_000, 1000), ours=settings(max_batch=2))
+    found = search(ours, Most(1, 1), no_bar)
+    assert found.best.candidate.max_batch == 8
+    assert {outcome.candidate.max_batch for outcome in found.nearby if outcome.strain < 0.9} >= {8, 64}
+
+
 def test_bad_settings_are_told_from_good_ones() -> None:
     """Batches of one on a device whose passes are dear fall behind; larger ones do not."""
     ours = fleet({"normal": 60}, {"normal": 300}, like=curve(8000, 100), ours=settings(max_batch=1))
