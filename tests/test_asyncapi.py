@@ -243,11 +243,14 @@ def test_what_a_worker_answers_is_described() -> None:
     requests = [request("tensor"), request("plain"), request("uncorrelated")]
     requests[1].plain, requests[2].correlated = True, False
     columns = ActionColumns(OUTPUTS, "m v1", "w")
-    encoder = Encoder(columns, [spec.name for spec in OUTPUTS], "m v1", "w")
+    encoder = Encoder(columns, [spec.name for spec in OUTPUTS], "m v1", "w", np.int64(1))
     outputs = {"action": np.arange(3), "logits": np.zeros((3, 2), np.float32)}
     ran = Predicted(Batch(0, requests, 0), outputs, 100, 180)
     tensor, plain, uncorrelated = [unpacked(value) for _, value in encoder.actions(ran)]
     refused = unpacked(encoder.refusal(Refusal(requests[2], "rejected", "bad", dead="wrong_input")))
+    late = unpacked(encoder.refusal(Refusal(requests[1], "expired", "late")))
+    assert mistakes("Action", late) == [] and late["action"] == 1 and mistakes("Action", {**late, "extras": {}})
+    assert mistakes("Action", {**late, "outcome": "failed"})
     assert [mistakes("Action", found) for found in (tensor, plain, uncorrelated, refused)] == [[], [], [], []]
     assert isinstance(tensor["action"], Binary) and isinstance(tensor["extras"]["logits"], Binary)
     assert plain["action"] == 1 and plain["extras"] == {"logits": [0.0, 0.0]}

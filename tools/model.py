@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from topics.tensors import TensorSpec
+from workers.models.fields import shown
 from workers.models.package import Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("compute", manifest.compute or "as the factory builds it"),
         ("not finite", f"inputs {'let through' if manifest.allow_nan else 'rejected'}, "
                        f"outputs {'a fault' if manifest.finite else 'let through'}"),
+        ("fallback", "–" if manifest.fallback is None else f"action {shown(manifest.fallback)} for states that expire"),
         ("backend", f"{backend.kind}, factory {backend.factory} {dict(backend.arguments)}"),
         ("training", training or "–"),
         ("files", ", ".join(f"{name} {sha256[:12]}…" for name, sha256 in manifest.files.items())),

@@ -53,7 +53,8 @@ class Origin:
 class Action:
     """The terminal answer to one state.
 
-    `action` is one step, or a chunk of steps `[horizon, …]`; None for other outcomes, which carry a `reason`.
+    `action` is one step, or a chunk of steps `[horizon, …]`. Other outcomes carry a `reason` and have none, but that an
+    `expired` state may have the fallback of the model package.
     `seq` echoes the state's; None where the state could not be read.
     """
 

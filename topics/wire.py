@@ -202,7 +202,7 @@ def encode_action(action: Action) -> bytes:
     if action.origin is not None:
         fields["origin"] = [action.origin.topic, action.origin.partition, action.origin.offset]
     fields["seq"] = action.seq
-    if action.outcome == "action":
+    if action.outcome == "action" or (action.outcome == "expired" and action.action is not None):
         fields["action"] = action.action
     if action.extras:
         fields["extras"] = action.extras

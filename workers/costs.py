@@ -90,9 +90,13 @@ class Costs:
 
     def free_rows(self, n: int) -> int:
         """Rows that a batch of `n` may have at no cost: those of padding, and more where size hardly matters."""
+        return self.grown(n, round(self.batch_us(n) * FREE))
+
+    def grown(self, n: int, within_us: int) -> int:
+        """Rows that a batch of `n` may have if it should not take longer than `within_us`; those of padding in any
+        case."""
         at = self._at(n)
-        free_us = self._us[at] * FREE
-        while at + 1 < len(self.sizes) and self._recent[at + 1] and self._us[at + 1] <= free_us:
+        while at + 1 < len(self.sizes) and self._recent[at + 1] and self._us[at + 1] <= within_us:
             at += 1
         return self.sizes[at]
 

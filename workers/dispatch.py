@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from workers.lanes import LaneQueue
-from workers.requests import NEVER
+from workers.requests import NEVER, Request
 from workers.slots import Limits, Slot
 
 SLOWER: Final = 1.25
 """Whose full batch takes this many times as long as the quickest one's is overflow. Below, the two share the work."""
+WITH_LOW: Final = 2
+"""Low requests may make a batch of normal take this many times as long. On their own they would take a pass more, and
+whoever of normal comes next would wait for that."""
 BELIEVED_US: Final = 1_000_000
 """An idle predictor's costs count this long after its last batch; then it tries what seems hopeless, or it could
 refuse all for ever on the word of one bad spell."""
@@ -88,6 +91,13 @@ class Dispatch:
         within_us = must_us if queue.lane == "high" else min(must_us, self.cut_us)
         rows = slot.costs.rows_within(n, within_us)
         return rows if rows < len(queue) else slot.max_batch
+
+    def shared_rows(self, slot: Slot, requests: Sequence[Request], start_us: int) -> int:
+        """To how many rows low may fill up a batch of these normal requests that begins at `start_us`."""
+        n = len(requests)
+        must_us = (requests[0].deadline_us - start_us) * 4 // 5
+        within_us = min(WITH_LOW * slot.costs.batch_us(n), self.cut_us, must_us)
+        return min(max(slot.costs.free_rows(n), slot.costs.grown(n, within_us)), slot.max_batch)
 
     def is_overflow(self, slot: Slot) -> bool:
         """Whether it is clearly slower than the quickest that serves."""

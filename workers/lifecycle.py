@@ -34,6 +34,7 @@ from workers.admit import ReplyTopics
 from workers.assembly import (
     Intake,
     check_fits,
+    following_shares,
     make_intake,
     make_predictor,
     make_predictors,
@@ -215,6 +216,7 @@ class Life:
             self._predictors,
             self._intakes,
             lambda number: make_predictor(settings, number, metrics),
+            following_shares(settings),
             self._health,
         )
 

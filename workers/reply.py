@@ -138,6 +138,7 @@ class Replies:
             await self._dead_letters.write(failed)
             again = [refusal for refusal in refusals if self._identity(refusal) in sizes] + failed
             for refusal in again:
+                refusal.fallback = False
                 _shorten(refusal.request)
             self._encode((), again)
             await self._outbox.flush(self._within_s)  # a topic that takes not even these ends the process
@@ -179,13 +180,16 @@ def _shorten(request: Request) -> None:
 
 
 class Encoder:
-    """Answers → bytes, for one model on one worker."""
+    """Answers → bytes, for one model on one worker; `fallback` is the action of states that expired, if any."""
 
-    def __init__(self, columns: ActionColumns, outputs: Sequence[str], model: str, worker: str) -> None:
+    def __init__(
+        self, columns: ActionColumns, outputs: Sequence[str], model: str, worker: str, fallback: Array | None = None
+    ) -> None:
         self._columns = columns
         self._outputs = tuple(outputs)
         self._model = model
         self._worker = worker
+        self._fallback = fallback
 
     def actions(self, ran: Predicted) -> list[tuple[Request, bytes]]:
         """The rows of a batch that have an action and still are ours to answer, with their bytes."""
@@ -229,12 +233,15 @@ class Encoder:
         )
 
     def refusal(self, refusal: Refusal) -> bytes:
-        """The bytes of an answer without an action."""
-        request = refusal.request
+        """The bytes of an answer without a model's action."""
+        request, action = refusal.request, None
+        if self._fallback is not None and refusal.outcome == "expired" and refusal.fallback:
+            action = _plain(self._fallback) if request.plain else self._fallback
         return encode_action(
             Action(
                 outcome=refusal.outcome,
                 seq=request.seq,
+                action=action,
                 reason=refusal.reason[:MAX_REASON_CHARACTERS],
                 model=self._model,
                 lane=request.lane,

@@ -46,12 +46,14 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Refusal:
-    """A request that ends without an action; `dead` is its dead letter's reason, None where there is no letter."""
+    """A request that ends without a model's action; `dead` is its dead letter's reason, None where there is no letter.
+    `fallback`: an expired one gets the model package's, if it names one."""
 
     request: Request
     outcome: Outcome
     reason: str
     dead: str | None = None
+    fallback: bool = True
 
 
 @dataclass(slots=True, eq=False)

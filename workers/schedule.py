@@ -5,7 +5,8 @@
   the predictor that would answer first. Seats that cost nothing are filled with normal, then low.
 - **normal** leaves at once when a predictor idles (waiting would not help); while all run, a batch is made ready when
   it is full or its oldest has waited `max_wait`, whichever comes first.
-- **low** takes free seats and idle time. Once its front has waited `low_max_age` it gets a share of every batch.
+- **low** takes idle time, free seats, and seats of normal batches where they cost little. Once its front has waited
+  `low_max_age` it gets a share of every batch.
 - What cannot be answered in time is expired at once: a flood would else have every predictor work on the states with
   the earliest deadlines, all of which are just about to pass.
 
@@ -24,6 +25,8 @@ from workers.slots import Limits, Slot
 
 LOW_SHARE = 8
 """Overdue low requests get one seat in this many: a bound on starvation, not a priority."""
+QUIET_US = 1_000_000
+"""Nothing of high and normal for so long: a batch of low that is ready early keeps nobody waiting."""
 
 
 class Schedule:
@@ -40,12 +43,16 @@ class Schedule:
         self._busy: dict[Lane, set[bytes]] | None = {lane: set() for lane in LANES} if len(slots) > 1 else None
         self._expired: list[Request] = []
         self._formed = 0
+        self._others_us = 0
+        """When high or normal last waited."""
 
     def next(self, now_us: int) -> Batch | None:
         """The next batch to hand to its predictor, None if there is nothing to do before `wake_us`."""
         for lane in self._lanes:
             if lane.next_deadline_us() < NEVER:
                 self._expired += lane.expire(self._dispatch.soonest_us(lane, now_us))
+        if self._lanes.high or self._lanes.normal:
+            self._others_us = now_us
         for slot in self._dispatch.idle():
             if batch := self._fill(slot, now_us):
                 slot.running, slot.since_us = batch, now_us
@@ -149,15 +156,14 @@ class Schedule:
         requests += self._take(self._lanes.normal, seats - len(requests), answer_us, held)
         requests += self._take(self._lanes.low, seats - len(requests), answer_us, held)
 
-    def _normal(self, slot: Slot, most: int, answer_us: int, now_us: int) -> list[Request]:
-        """At most so many normal requests, with low ones on overdue low's share and on free seats. What expires until
-        `answer_us` takes no seat."""
-        if not most:
-            return []
-        share = self._low_share(most, now_us)
-        requests = self._take(self._lanes.normal, most - share, answer_us)
+    def _normal(self, slot: Slot, most: int, start_us: int, now_us: int) -> list[Request]:
+        """At most so many normal requests for a batch that begins at `start_us`, with low ones on overdue low's share
+        and where they cost little."""
+        share, normal = self._low_share(most, now_us), self._lanes.normal
+        answer_us = self._answer_us(slot, start_us, min(most, len(normal)), now_us)
+        requests = self._take(normal, most - share, answer_us)
         if not (requests and requests[0].hangs):  # a suspect runs alone
-            seats = min(slot.costs.free_rows(len(requests)), most) if requests else 0
+            seats = min(self._dispatch.shared_rows(slot, requests, start_us), most) if requests else 0
             requests += self._take(self._lanes.low, max(share, seats - len(requests)), answer_us)
         return requests
 
@@ -188,17 +194,22 @@ class Schedule:
         return slot.urgent
 
     def _make_ready(self, now_us: int) -> Batch | None:
-        """A full or long-waiting batch behind a running one."""
-        normal = self._lanes.normal
-        overdue = self._low_share(self._limits.max_batch, now_us) > 0
-        if not (normal or overdue):
+        """A full or long-waiting batch behind a running one. Of low alone only a full one and while it is quiet,
+        however long it has waited: high would else meet one batch more, and low has all that idles in any case."""
+        normal, low = self._lanes.normal, self._lanes.low
+        if not normal and now_us - self._others_us < QUIET_US:
             return None
+        hurry = bool(normal) and (self._low_share(self._limits.max_batch, now_us) > 0 or self._waited(now_us))
+        queue = normal or low
         for slot in self._dispatch.for_ready(now_us):
             start_us = slot.due_us(now_us) + (slot.costs.batch_us(len(slot.urgent)) if slot.urgent else 0)
-            most = self._dispatch.most(slot, normal, start_us, now_us)
-            if most and (overdue or len(normal) >= most or self._waited(now_us)):
-                answer_us = self._answer_us(slot, start_us, min(most, len(normal)), now_us)
-                slot.ready = self._batch(slot, self._normal(slot, most, answer_us, now_us), now_us)
+            most = self._dispatch.most(slot, queue, start_us, now_us)
+            if most and (hurry or len(queue) >= most):
+                if normal:
+                    requests = self._normal(slot, most, start_us, now_us)
+                else:
+                    requests = self._take(low, most, self._answer_us(slot, start_us, most, now_us))
+                slot.ready = self._batch(slot, requests, now_us)
                 slot.overtaken = slot.ready is not None and slot.urgent is not None
                 return slot.ready
         return None
@@ -209,8 +220,8 @@ class Schedule:
 
     def _answer_us(self, slot: Slot, start_us: int, n: int, now_us: int) -> int:
         """When `n` requests would be answered, with a quarter for what may be slower. Who has less time than that takes
-        no seat; but an overflow predictor is no reason to give up on anybody."""
-        if self._dispatch.is_overflow(slot):
+        no seat; but an idle predictor tries it, and an overflow predictor is no reason to give up on anybody."""
+        if slot.running is None or self._dispatch.is_overflow(slot):
             return now_us
         took_us = slot.costs.batch_us(n)
         return start_us + took_us + took_us // 4

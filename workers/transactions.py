@@ -99,6 +99,8 @@ class Transactions:
                 self._on_answered([], [refusal])
             else:
                 if not self._room.has(refusal.request, self._encoder.refusal(refusal)):
+                    refusal.fallback = False
+                if not self._room.has(refusal.request, self._encoder.refusal(refusal)):
                     self._room.shorten(refusal.request)
                 self._put(Answer(refusal.request, self._encoder.refusal(refusal), refusal))
 

@@ -31,6 +31,15 @@ def test_show_says_what_goes_in_and_what_comes_out() -> None:
     assert "observation float32[4]" in said and "action int64[], logits float32[2]" in said
 
 
+def test_show_tells_of_a_fallback(tmp_path: Path) -> None:
+    """What agents get when the model is too slow."""
+    shutil.copytree(CARTPOLE, tmp_path / "mine")
+    manifest = json.loads((CARTPOLE / "manifest.json").read_text())
+    (tmp_path / "mine" / "manifest.json").write_text(json.dumps(manifest | {"fallback": 1}))
+    assert "action 1 for states that expire" in run("show", str(tmp_path / "mine"))
+    assert json.loads(run("show", str(tmp_path / "mine"), "--json"))["fallback"] == 1
+
+
 def test_show_gives_json_to_programs() -> None:
     """The whole manifest, parsed."""
     said = json.loads(run("show", str(CARTPOLE), "--json"))

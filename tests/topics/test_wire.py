@@ -46,6 +46,15 @@ ACTIONS = {
     ),
     "action_v1_epoch": Action("rejected", None, reason="bad", model="m v1", lane="high", worker="w-1", epoch=3),
     "action_v1_expired": Action("expired", 3, reason="deadline passed", model="m v1", lane="low", worker="w-1"),
+    "action_v1_fallback": Action(
+        "expired",
+        3,
+        np.array([0.5, -1.0], np.float32),
+        reason="deadline passes",
+        model="m v1",
+        lane="low",
+        worker="w-1",
+    ),
     "action_v1_origin": Action("action", 0, 1, lane="normal", origin=Origin("f.states.normal", 3, 41)),
 }
 

@@ -20,7 +20,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from tests.workers.build import record, request
 from topics.columns import ActionColumns
 from topics.outbox import Outbox, SendFailed
-from topics.tensors import TensorSpec
+from topics.tensors import Array, TensorSpec
 from topics.wire import decode_action
 from workers.dead_letters import DeadLetters
 from workers.metrics import Metrics
@@ -80,7 +80,7 @@ class FakeBatch:
 
 
 class Bench:
-    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+    def __init__(self, shape: tuple[int, ...] = (), fallback: Array | None = None) -> None:
         self.producer, self.dead = FakeProducer(), FakeProducer()
         self.answered: list[int] = []
         columns = ActionColumns([TensorSpec("action", "int64", shape)], "m v1", "w")
@@ -88,7 +88,7 @@ class Bench:
         self.replies = Replies(
             Outbox(self.producer),  # type: ignore[arg-type]
             letters,
-            Encoder(columns, ["action"], "m v1", "w"),
+            Encoder(columns, ["action"], "m v1", "w", fallback),
             self._count,
             0.2,
             Metrics(max_batch=8),
@@ -177,6 +177,34 @@ async def test_expired_states_are_answered_without_a_dead_letter() -> None:
     assert bench.dead.sent == []
     action = decode_action(bench.producer.sent[0]["value"])
     assert (action.outcome, action.reason, action.seq, action.action) == ("expired", "too late", 4, None)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_expired_state_gets_the_packages_fallback(plain: bool) -> None:
+    """As a tensor, or in plain numbers for who speaks those; no other outcome has one."""
+    bench = Bench(shape=(2,), fallback=np.array([3, 4]))
+    late, bad = request("late"), request("bad")
+    late.plain = plain
+    bench.replies.refused([Refusal(late, "expired", "too late"), Refusal(bad, "rejected", "bad")])
+    await bench.run()
+    answered, refused = [decode_action(sent["value"]) for sent in bench.producer.sent]
+    assert (answered.outcome, answered.reason) == ("expired", "too late")
+    if plain:
+        assert answered.action == [3, 4]
+    else:
+        assert isinstance(answered.action, np.ndarray) and answered.action.tolist() == [3, 4]
+    assert refused.outcome == "rejected" and refused.action is None
+
+
+async def test_a_fallback_that_its_topic_does_not_take_is_left_out() -> None:
+    """The state is expired all the same, and the worker goes on."""
+    bench = Bench(shape=(64,), fallback=np.zeros(64, np.int64))
+    bench.producer.largest_bytes = 500
+    bench.replies.refused([Refusal(request(), "expired", "too late")])
+    await bench.run()
+    (sent,) = bench.producer.sent
+    assert decode_action(sent["value"]).action is None and sent["key"] == b"a"
+    assert bench.answered == [1]
 
 
 async def test_work_of_a_lost_assignment_is_not_answered() -> None:

@@ -150,6 +150,39 @@ def test_low_runs_in_idle_time() -> None:
     bench.put("low", 20)
     assert bench.next() == ["low"] * 8
     assert bench.next() is None, "low is not made ready behind a running batch: normal may come"
+    bench.now = 1_000_000
+    assert bench.next() == ["low"] * 8, "nobody else came for a second"
+
+
+def test_overdue_low_without_normal_waits_for_its_turn_and_then_has_all_seats() -> None:
+    """Its share of a batch of nobody else would be one seat, and the others would stay empty."""
+    bench = Bench()
+    bench.put("high", 1)
+    high = bench.batch()
+    assert high is not None
+    bench.put("low", 20)
+    bench.now = 999_999
+    bench.put("high", 1)
+    assert bench.next() == ["high"]
+    bench.now = 1_500_000
+    assert bench.next() is None
+    bench.schedule.finished(high)
+    assert bench.slots[0].running is not None
+    bench.schedule.finished(bench.slots[0].running)
+    assert bench.next() == ["low"] * 8
+
+
+def test_low_fills_batches_of_normal_where_it_at_most_doubles_their_time() -> None:
+    """4 rows take less than twice as long as one, 8 more; and what a deadline forbids stays empty."""
+    bench = Bench()
+    bench.schedule.restore(0, {1: 9000, 4: 15_000, 8: 19_000})
+    bench.put("low", 20)
+    bench.put("normal", 1, deadline_us=17_000)
+    assert bench.next() == ["normal"], "even four rows might come too late"
+    bench.schedule.restore(0, {1: 9000, 4: 15_000, 8: 19_000})
+    bench.put("normal", 1)
+    bench.slots[0].running = None
+    assert bench.next() == ["low"] * 3 + ["normal"]
 
 
 def test_overdue_low_gets_its_share_of_every_batch() -> None:

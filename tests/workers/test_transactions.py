@@ -16,6 +16,7 @@ from tests.workers.test_reply import FakeBatch
 from topics.columns import ActionColumns
 from topics.outbox import Outbox, SendFailed
 from topics.tensors import TensorSpec
+from topics.wire import decode_action
 from workers import transactions
 from workers.dead_letters import DeadLetters
 from workers.errors import PartitionTaken, TakeOverFailed
@@ -200,6 +201,19 @@ async def test_letters_answers_and_offsets_go_in_one_transaction(monkeypatch: py
     await bench.settle()
     assert sorted(bench.answered) == [7, 9] and books.incomplete == 1
     await bench.end()
+
+
+async def test_a_fallback_without_room_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that the broker refuses would end the transaction; what the agent wanted echoed is no part of that."""
+    bench = Bench(monkeypatch)
+    monkeypatch.setattr(bench.out._encoder, "_fallback", np.zeros(SETTINGS.topics.max_message_bytes, np.int8))
+    books = await bench.take()
+    books.received([7])
+    bench.out.refused([Refusal(request(offsets=books, offset=7), "expired", "late")])
+    await bench.settle()
+    ((value, headers),) = [(sent["value"], sent["headers"]) for sent in bench.producer.sent]
+    assert decode_action(value).action is None and headers == [("kafka_correlationId", b"c")]
+    assert await bench.end() is None
 
 
 @pytest.mark.parametrize("refused", ["write f.actions", "offsets", "commit"])

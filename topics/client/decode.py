@@ -112,6 +112,11 @@ class Decoded:
         return self.actions[row]
 
 
+def has_action(record: Action) -> bool:
+    """Whether there is an action in it: the model's, or the fallback for a state that expired."""
+    return record.outcome == "action" or (record.outcome == "expired" and record.action is not None)
+
+
 class ActionReader:
     """Decodes the answers of one client's calls; remembers the layouts that it met."""
 
@@ -185,7 +190,7 @@ class ActionReader:
 
 def _merged(size: int, blocks: list[tuple[Array, Array]], records: dict[int, Action]) -> Array | None:
     """All actions in one array, by row; None if there is none."""
-    singles = {row: _as_array(record.action) for row, record in records.items() if record.outcome == "action"}
+    singles = {row: _as_array(record.action) for row, record in records.items() if has_action(record)}
     looks = {(block.dtype, block.shape[1:]) for _, block in blocks}
     looks |= {(action.dtype, action.shape) for action in singles.values()}
     if not looks:

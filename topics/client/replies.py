@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from topics.client.decode import Decoded
+from topics.client.decode import Decoded, has_action
 from topics.client.errors import NoAction
 from topics.errors import DecodeError, FleetError
 from topics.records import Action, Timing
@@ -22,8 +22,9 @@ from topics.wire import decode_action
 class Reply:
     """The answer to one state.
 
-    `outcome` is `action`, `expired`, `superseded`, `rejected` or `failed`; only the first has an action, the others a
-    `reason`. `latency_s`: from the call to the answer's arrival.
+    `outcome` is `action`, `expired`, `superseded`, `rejected` or `failed`. The first has an action, the others have a
+    `reason`; an `expired` one has an action too if the model package names a fallback.
+    `latency_s`: from the call to the answer's arrival.
     """
 
     __slots__ = ("_action", "_record", "_value", "agent_id", "latency_s", "outcome")
@@ -40,17 +41,22 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Whether there is an action."""
+        """Whether the model decided."""
         return self.outcome == "action"
+
+    @property
+    def has_action(self) -> bool:
+        """Whether there is an action: the model's, or the fallback for a state that expired."""
+        return self.ok or (self.outcome == "expired" and self._action is not None)
 
     @property
     def action(self) -> Any:
         """The action: an array [*shape], a numpy number for shape (), or plain numbers for agents that sent plain ones.
 
         Raises:
-            NoAction: the outcome is another one; `action_or` gives a default instead.
+            NoAction: there is none; `action_or` gives a default instead.
         """
-        if self.outcome != "action":
+        if not self.has_action:
             raise NoAction(
                 f"{self.agent_id} has no action: its state was {self.outcome} ({self.reason}); "
                 "look at reply.outcome first, or use reply.action_or(default)"
@@ -59,7 +65,7 @@ class Reply:
 
     def action_or(self, default: Any) -> Any:
         """The action, or `default` where there is none."""
-        return self._action if self.outcome == "action" else default
+        return self._action if self.has_action else default
 
     @property
     def record(self) -> Action:
@@ -70,7 +76,7 @@ class Reply:
 
     @property
     def reason(self) -> str | None:
-        """Why there is no action; None if there is one."""
+        """Why the model did not decide; None if it did."""
         return None if self.outcome == "action" else self.record.reason
 
     @property
@@ -105,6 +111,8 @@ class Reply:
 
     def __repr__(self) -> str:
         what = f"action {self._action!r}" if self.ok else f"{self.outcome} ({self.reason})"
+        if self.has_action and not self.ok:
+            what += f", fallback {self._action!r}"
         return f"<Reply {self.agent_id} {what} {self.latency_s * 1000:.1f} ms>"
 
 
@@ -140,18 +148,26 @@ class Replies(Sequence[Reply]):
 
     @property
     def ok(self) -> Array:
-        """bool [n]: there is an action."""
+        """bool [n]: the model decided."""
         return np.equal(self.outcomes, "action")
+
+    @property
+    def has_action(self) -> Array:
+        """bool [n]: there is an action, the model's or the fallback for a state that expired."""
+        found = self.ok
+        for row, record in self._decoded.records.items():
+            found[row] |= has_action(record)
+        return found
 
     def actions_or(self, default: Any) -> Array:
         """`actions` with `default` (one action, or [n, *shape] like `actions`) in the rows that have none."""
-        ok = self.ok
-        if ok.all():
+        there = self.has_action
+        if there.all():
             return self.actions
-        if self.actions.dtype == object and not ok.any():  # this client has not seen an action yet
+        if self.actions.dtype == object and not there.any():  # this client has not seen an action yet
             return np.array([default] * len(self) if np.shape(default)[:1] != (len(self),) else default)
         filled = self.actions.copy()
-        filled[~ok] = np.broadcast_to(default, filled.shape)[~ok]
+        filled[~there] = np.broadcast_to(default, filled.shape)[~there]
         return filled
 
     def raise_for_missing(self) -> Replies:
@@ -159,11 +175,11 @@ class Replies(Sequence[Reply]):
 
         Raises:
             ReplyTimeout, NotSent: a row has no answer.
-            NoAction: a row has another outcome; names the first one.
+            NoAction: a row has none, nor a fallback; names the first one.
         """
         if self.error is not None and not self.answered.all():
             raise self.error
-        bad = np.flatnonzero(~self.ok)
+        bad = np.flatnonzero(~self.has_action)
         if len(bad):
             first = self[int(bad[0])]
             raise NoAction(

@@ -69,6 +69,10 @@ class Fields:
         value: dict[str, Any] = self._take(key, dict, default)
         return value
 
+    def any(self, key: str, default: Any = _MISSING) -> Any:
+        """Whatever is there."""
+        return self._take(key, object, default)
+
     def inner(self, key: str) -> Fields:
         """The object under `key`, to be read field by field as well."""
         return Fields(self.mapping(key), self.path(key))
@@ -103,6 +107,8 @@ class Fields:
 
 
 def _is_a(value: Any, kind: type) -> bool:
+    if kind is object:
+        return True
     if kind is float:
         return type(value) in (int, float)
     return type(value) is kind

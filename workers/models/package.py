@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from topics.tensors import DTYPES, MAX_RANK, TensorSpec
+import numpy as np
+
+from topics.errors import InputError
+from topics.tensors import DTYPES, MAX_RANK, Array, TensorSpec, to_row
 from workers.models.errors import ModelError
 from workers.models.fields import Fields, parse_object, shown
 from workers.models.files import MANIFEST, MAX_MANIFEST_BYTES, digest, is_plain_name, read_file
@@ -56,7 +59,8 @@ class Manifest:
 
     `inputs` and `outputs` are without the batch axis; the first output is "action", the others are extras.
     `buckets` are the batch sizes the model runs at, ascending: a batch is padded up to the next one.
-    `compute` is the dtype of the arithmetic inside, None for what the factory builds. `digest` is the sha256 of
+    `compute` is the dtype of the arithmetic inside, None for what the factory builds. `fallback` is given to states
+    that expire: "zeros", or numbers in the shape of the action; None without. `digest` is the sha256 of
     manifest.json, and through the hashes in it of the whole package.
     """
 
@@ -68,12 +72,27 @@ class Manifest:
     compute: str | None
     finite: bool
     allow_nan: bool
+    fallback: Any
     backend: Backend
     golden: GoldenFile | None
     files: Mapping[str, str]
     environment: str | None
     training: Mapping[str, Any]
     digest: str
+
+    def fallback_action(self) -> Array | None:
+        """The fallback in the action's dtype and shape, read-only; None without.
+
+        Raises `InputError` if it is no such action.
+        """
+        if self.fallback is None:
+            return None
+        action = self.outputs[0]
+        found = np.zeros(action.shape, action.numpy) if self.fallback == "zeros" else to_row(self.fallback, action)
+        if self.finite and not np.isfinite(found.astype(np.float64)).all():
+            raise InputError(f"{action.name} holds more than a finite number in {action.dtype}")
+        found.flags.writeable = False
+        return found
 
     def __str__(self) -> str:
         return f"{self.name} v{self.version}"
@@ -104,6 +123,7 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
         compute=_compute(fields),
         finite=fields.flag("finite", True),
         allow_nan=fields.flag("allow_nan", False),
+        fallback=fields.any("fallback", None),
         files=_files(fields),
         backend=_backend(fields.inner("backend")),
         golden=_golden(fields),
@@ -114,6 +134,7 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
     fields.end()
     if manifest.outputs[0].name != ACTION:
         raise fields.wrong("outputs", manifest.outputs[0].name, f'"{ACTION}" as the name of the first one')
+    _check_fallback(fields, manifest)
     _require_listed(fields, manifest)
     return manifest
 
@@ -163,6 +184,14 @@ def _compute(fields: Fields) -> str | None:
     if found is not None and found not in COMPUTE:
         raise fields.wrong("compute", found, f"one of {', '.join(COMPUTE)}, or no such key")
     return found
+
+
+def _check_fallback(fields: Fields, manifest: Manifest) -> None:
+    try:
+        manifest.fallback_action()
+    except InputError as error:
+        expected = f'"zeros" or an action {manifest.outputs[0]} ({error})'
+        raise fields.wrong("fallback", manifest.fallback, expected) from error
 
 
 def _files(fields: Fields) -> dict[str, str]:

@@ -68,8 +68,11 @@ class Predictor:
         metrics: Metrics,
         cores: tuple[int, ...] = (),
         quick_rows: int | None = None,
+        threads: int = 1,
     ) -> None:
         self.name = name
+        self.threads = threads
+        """Of a forward pass; whoever changes it changes it from the next batch on."""
         self.broken: str | None = None
         """Why the model takes nothing any more, or did not load; the predictor has then stopped by itself."""
         self.running: Batch | None = None
@@ -189,6 +192,7 @@ class Predictor:
         return not self._thread.is_alive()
 
     def _run(self, loop: asyncio.AbstractEventLoop, ready: asyncio.Future[Model]) -> None:
+        threads = self.threads
         try:
             if self._cores:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
@@ -205,6 +209,9 @@ class Predictor:
         try:
             while self._signals.get() == _BATCH:
                 assert self._on_predicted is not None, "deliver comes before the first submit"
+                if threads != self.threads:
+                    threads = self.threads
+                    model.use_threads(threads)
                 if (ran := self._predict(forward, self._next())) is None:
                     return
                 loop.call_soon_threadsafe(self._on_predicted, ran)

@@ -30,6 +30,7 @@ def answer(n: int) -> bytes:
     )
 
 
+FALLBACK = encode_action(Action("expired", 4, np.array([7, 8], np.float32), reason="3 ms too late", lane="low"))
 EXPIRED = encode_action(Action("expired", 4, reason="3 ms too late", lane="low"))
 
 
@@ -62,6 +63,27 @@ def test_columns_tell_answers_from_actions() -> None:
     assert ours.ok.tolist() == [True, False, False]
     assert ours.actions.tolist() == [[1, 1], [0, 0], [0, 0]]
     assert repr(ours) == "<Replies 1 actions, 2 answers of 3>"
+
+
+def test_a_fallback_is_an_action_although_the_state_expired() -> None:
+    """It is handed out in place of a default; `ok` still says whether the model decided."""
+    ours = replies(answer(1), FALLBACK, EXPIRED, None, error=ReplyTimeout("no answer"))
+    assert ours.ok.tolist() == [True, False, False, False]
+    assert ours.has_action.tolist() == [True, True, False, False]
+    assert ours.actions.tolist() == [[1, 1], [7, 8], [0, 0], [0, 0]]
+    assert ours.actions_or(-1).tolist() == [[1, 1], [7, 8], [-1, -1], [-1, -1]]
+    assert [reply.has_action for reply in ours] == [True, True, False, False]
+    reply = ours[1]
+    assert (reply.outcome, reply.ok, reply.reason) == ("expired", False, "3 ms too late")
+    assert reply.action.tolist() == reply.action_or(-1).tolist() == [7, 8]
+    assert repr(reply) == "<Reply a1 expired (3 ms too late), fallback array([7., 8.], dtype=float32) 1.0 ms>"
+
+
+def test_a_loop_that_needs_every_action_goes_on_with_fallbacks() -> None:
+    """They are what the model's author wants done then."""
+    assert replies(answer(1), FALLBACK).raise_for_missing().actions.tolist() == [[1, 1], [7, 8]]
+    with pytest.raises(NoAction, match="1 of 2 states have no action, first a1: expired"):
+        replies(FALLBACK, EXPIRED).raise_for_missing()
 
 
 def test_defaults_fill_the_rows_without_an_action() -> None:

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.workers.models.conftest import SmallPackage
-from topics.tensors import TensorSpec
+from topics.tensors import DTYPES, Array, TensorSpec
 from workers.models import ModelError, read_manifest
 
 OBSERVATION = {"name": "observation", "dtype": "float32", "shape": [4]}
@@ -43,6 +44,38 @@ def test_defaults_are_the_careful_ones(package: SmallPackage) -> None:
     manifest = read_manifest(package.edit(buckets=None, finite=None, allow_nan=None, compute=None).path)
     assert manifest.buckets[0] == 1 and manifest.buckets[-1] >= 64
     assert manifest.finite and not manifest.allow_nan and manifest.compute is None
+
+
+@pytest.mark.parametrize(
+    ("fallback", "output", "action"),
+    [
+        ("zeros", {"dtype": "float32", "shape": [2]}, np.zeros(2, np.float32)),
+        ([0.5, -1], {"dtype": "float32", "shape": [2]}, np.array([0.5, -1], np.float32)),
+        (3, {"dtype": "int8", "shape": []}, np.array(3, np.int8)),
+        (True, {"dtype": "bool", "shape": []}, np.array(True)),
+        (0.5, {"dtype": "bfloat16", "shape": []}, np.array(0.5, DTYPES["bfloat16"])),
+        (None, {"dtype": "int64", "shape": []}, None),
+    ],
+)
+def test_a_fallback_is_an_action_of_the_model(
+    package: SmallPackage, fallback: object, output: dict[str, Any], action: Array | None
+) -> None:
+    """In its dtype and shape; without the key there is none."""
+    found = read_manifest(
+        package.edit(outputs=[{"name": "action", **output}], fallback=fallback).path
+    ).fallback_action()
+    assert (found is None) == (action is None)
+    if found is not None and action is not None:
+        assert found.dtype == action.dtype and found.tolist() == action.tolist()
+
+
+def test_a_fallback_that_is_not_finite_is_refused_like_any_such_action(package: SmallPackage) -> None:
+    """1e300 is no float32."""
+    outputs = [{"name": "action", "dtype": "float32", "shape": []}]
+    with pytest.raises(ModelError, match=r"fallback is 1e\+300, expected .* a finite number in float32"):
+        read_manifest(package.edit(outputs=outputs, fallback=1e300).path)
+    found = read_manifest(package.edit(outputs=outputs, fallback=1e300, finite=False).path).fallback_action()
+    assert found is not None and np.isinf(found)
 
 
 def test_the_digest_names_the_whole_package(package: SmallPackage) -> None:
@@ -94,6 +127,13 @@ def test_the_digest_names_the_whole_package(package: SmallPackage) -> None:
         ({"golden": {"file": "other.safetensors"}}, 'the sha256 of "other.safetensors" as well'),
         ({"environment": 5}, "environment is 5, expected a string"),
         ({"training": []}, "training is [], expected an object"),
+        ({"fallback": "stay"}, 'fallback is "stay", expected "zeros" or an action int64[]'),
+        ({"fallback": [0, 1]}, "fallback is [0, 1], expected"),
+        ({"fallback": [0, 1]}, "action has shape [2], expected []"),
+        ({"fallback": 0.5}, "action has dtype float64, expected int64"),
+        ({"fallback": 1 << 70}, "fallback is 1180591620717411303424, expected"),
+        ({"fallback": {"nd": True}}, 'fallback is {"nd": true}, expected'),
+        ({"fallback": True}, "fallback is true, expected"),
     ],
 )  # fmt: skip  # as a table
 def test_a_mistake_in_the_manifest_names_its_place(package: SmallPackage, changes: dict[str, Any], said: str) -> None:
