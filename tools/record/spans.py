@@ -1,0 +1,92 @@
+"""Where each partition's reading begins and ends, asked of the cluster before the first record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition
+
+from tools.dead.filters import WrongCall
+from tools.offsets import Offsets, begins_of, ends_of, offsets_at, partition_counts
+from tools.record.source import Deleted, LogShrank, shrank
+from tools.record.wanted import Slice, Wanted
+
+LATE_US: Final = 60_000_000
+"""How long after its timestamp a record may arrive and still be found by `--until`: senders' clocks and retries."""
+
+
+@dataclass(slots=True)
+class Spans:
+    """Offsets [begin, end) of each partition; a partition without an end is read until somebody stops it."""
+
+    begins: Offsets
+    ends: Offsets = field(default_factory=dict)
+    deleted: list[Deleted] = field(default_factory=list)
+    """What was asked for or not yet recorded, and is gone."""
+
+
+async def find_spans(
+    reader: AIOKafkaConsumer, wanted: Wanted, reached: Mapping[TopicPartition, int], now: float
+) -> Spans:
+    """`reached`: where a recording that is continued stands. `now` in Unix seconds.
+
+    Raises:
+        WrongCall: `--offsets` names a partition or an offset that is not there.
+        LogShrank: a partition ends in front of what is recorded of it.
+        TopicMissing, BrokerUnavailable: as they say.
+    """
+    places = await _places(reader, wanted)
+    oldest, newest = await begins_of(reader, places), await ends_of(reader, places)
+    begins = await _begins(reader, wanted, oldest, newest)
+    begins |= {place: offset for place, offset in reached.items() if place in begins}
+    spans = Spans(begins, await _ends(reader, wanted, newest, now))
+    for place, begin in begins.items():
+        if begin > newest[place]:
+            raise _beyond(place, begin, newest[place], continued=place in reached)
+        if begin < oldest[place]:
+            spans.deleted.append(Deleted(place.topic, place.partition, begin, oldest[place]))
+            begins[place] = oldest[place]
+    return spans
+
+
+async def _places(reader: AIOKafkaConsumer, wanted: Wanted) -> list[TopicPartition]:
+    counts = await partition_counts(reader, [stream.topic for stream in wanted.streams])
+    for one in wanted.slices:
+        if one.partition is not None and one.partition >= counts[one.topic]:
+            last = counts[one.topic] - 1
+            raise WrongCall(f"--offsets: {one.topic} has partitions 0 to {last}, found {one.partition}")
+    every = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+    return [place for place in every if not wanted.slices or _slice_of(place, wanted.slices)]
+
+
+async def _begins(reader: AIOKafkaConsumer, wanted: Wanted, oldest: Offsets, newest: Offsets) -> Offsets:
+    if wanted.slices:
+        found = {place: _slice_of(place, wanted.slices) for place in newest}
+        return {place: oldest[place] if one is None or one.begin is None else one.begin for place, one in found.items()}
+    if wanted.since_us is None:
+        return dict(newest)
+    return dict(oldest) if wanted.since_us == 0 else await offsets_at(reader, newest, wanted.since_us)
+
+
+async def _ends(reader: AIOKafkaConsumer, wanted: Wanted, newest: Offsets, now: float) -> Offsets:
+    ends: Offsets = {}
+    if wanted.until_us is not None and wanted.until_us <= now * 1_000_000:
+        ends = await offsets_at(reader, newest, wanted.until_us + LATE_US)
+    for place in newest:
+        one = _slice_of(place, wanted.slices)
+        if one is not None and one.end is not None:
+            ends[place] = min(one.end, ends.get(place, one.end))
+    return ends
+
+
+def _slice_of(place: TopicPartition, slices: Sequence[Slice]) -> Slice | None:
+    return next((one for one in slices if one.topic == place.topic and one.partition in (None, place.partition)), None)
+
+
+def _beyond(place: TopicPartition, begin: int, end: int, *, continued: bool) -> LogShrank | WrongCall:
+    if continued:
+        return LogShrank(shrank(place, begin, end))
+    return WrongCall(f"--offsets: {place.topic} partition {place.partition} ends at offset {end}, found {begin}")
