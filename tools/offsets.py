@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 
 from topics.closing import network_of
@@ -55,6 +56,13 @@ async def partition_counts(consumer: AIOKafkaConsumer, topics: Sequence[str]) ->
     return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
 
 
+async def cluster_id(consumer: AIOKafkaConsumer) -> str:
+    """By which a cluster is known whatever its addresses; "" if it does not tell."""
+    network = network_of(consumer)
+    asking = network.send(network.get_random_node(), MetadataRequest([], allow_auto_topic_creation=False))
+    return getattr(await _bounded(consumer, asking), "cluster_id", None) or ""
+
+
 def stalled(consumer: AIOKafkaConsumer, what: str) -> BrokerUnavailable:
     """The error of a cluster that has not done `what` in time."""
     servers = consumer._client._bootstrap_servers
@@ -66,4 +74,4 @@ async def _bounded(consumer: AIOKafkaConsumer, asking: Awaitable[A]) -> A:
         async with asyncio.timeout(STALLED_AFTER_S):
             return await asking
     except (TimeoutError, KafkaError) as error:
-        raise stalled(consumer, "does not tell its offsets") from error
+        raise stalled(consumer, "does not tell about its topics") from error

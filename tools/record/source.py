@@ -7,6 +7,7 @@ Gives the records of one poll at a time; says what was deleted before it could b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -103,13 +104,24 @@ class Source:
         self._assign()
 
     def end_at(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Read no further than these offsets, exclusive."""
-        self._ends = dict(ends)
+        """Read no further than these offsets, exclusive, nor than those said before."""
+        self._ends = {**ends, **{place: min(end, ends.get(place, end)) for place, end in self._ends.items()}}
+
+    async def end_now(self) -> None:
+        """Read no further than what is there, also in transactions that are still open. Later if nobody answers."""
+        if self._reader is not None:
+            with contextlib.suppress(BrokerUnavailable):
+                self.end_at(await ends_of(self._reader, self.positions))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every partition has an end."""
+        return len(self._ends) == len(self.positions)
 
     @property
     def done(self) -> bool:
-        """Whether every partition is read to its end; never without `end_at`."""
-        return bool(self._ends) and all(self.positions[place] >= end for place, end in self._ends.items())
+        """Whether every partition is read to its end."""
+        return self.bounded and all(self.positions[place] >= end for place, end in self._ends.items())
 
     async def poll(self) -> Polled:
         """What comes within `POLL_MS`. Waits out brokers that are away.
@@ -138,10 +150,6 @@ class Source:
         else:
             await self._listen()
         return wanted
-
-    async def ends(self) -> dict[TopicPartition, int]:
-        """The present ends of what is read, also behind transactions that are still open."""
-        return await ends_of(self.reader, self.positions)
 
     def lag(self) -> int:
         """Offsets that were there at the last fetch and are not read yet."""
@@ -180,14 +188,14 @@ class Source:
             if offset > end:
                 raise LogShrank(shrank(place, offset, end))
             if begin > offset:
-                self.found_deleted(place, offset, begin)
+                self.note(Deleted(place.topic, place.partition, offset, begin))
                 self.positions[place] = begin
             reader.seek(place, self.positions[place])
 
-    def found_deleted(self, place: TopicPartition, begin: int, end: int) -> None:
-        """Note that offsets [begin, end) cannot be read any more, and tell."""
-        self.deleted.append(Deleted(place.topic, place.partition, begin, end))
-        self._tell(str(self.deleted[-1]))
+    def note(self, gone: Deleted) -> None:
+        """Keep in mind what cannot be read any more, and tell."""
+        self.deleted.append(gone)
+        self._tell(str(gone))
 
     async def _listen(self) -> None:
         """A poll that brought nothing: do the brokers answer?"""

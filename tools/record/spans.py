@@ -34,15 +34,18 @@ async def find_spans(
     """`reached`: where a recording that is continued stands. `now` in Unix seconds.
 
     Raises:
-        WrongCall: `--offsets` names a partition or an offset that is not there.
+        WrongCall: `--offsets` names a partition or an offset that is not there, or `--until` leaves nothing.
         LogShrank: a partition ends in front of what is recorded of it.
         TopicMissing, BrokerUnavailable: as they say.
     """
+    over = wanted.until_us is not None and wanted.until_us <= now * 1_000_000
+    if over and wanted.since_us is None and not wanted.slices and not reached:
+        raise WrongCall("--until is not after the present, where a new recording begins: say from when by --since")
     places = await _places(reader, wanted)
     oldest, newest = await begins_of(reader, places), await ends_of(reader, places)
     begins = await _begins(reader, wanted, oldest, newest)
     begins |= {place: offset for place, offset in reached.items() if place in begins}
-    spans = Spans(begins, await _ends(reader, wanted, newest, now))
+    spans = Spans(begins, await _ends(reader, wanted, newest, over=over))
     for place, begin in begins.items():
         if begin > newest[place]:
             raise _beyond(place, begin, newest[place], continued=place in reached)
@@ -71,9 +74,9 @@ async def _begins(reader: AIOKafkaConsumer, wanted: Wanted, oldest: Offsets, new
     return dict(oldest) if wanted.since_us == 0 else await offsets_at(reader, newest, wanted.since_us)
 
 
-async def _ends(reader: AIOKafkaConsumer, wanted: Wanted, newest: Offsets, now: float) -> Offsets:
+async def _ends(reader: AIOKafkaConsumer, wanted: Wanted, newest: Offsets, *, over: bool) -> Offsets:
     ends: Offsets = {}
-    if wanted.until_us is not None and wanted.until_us <= now * 1_000_000:
+    if over and wanted.until_us is not None:
         ends = await offsets_at(reader, newest, wanted.until_us + LATE_US)
     for place in newest:
         one = _slice_of(place, wanted.slices)

@@ -87,10 +87,8 @@ def parse_until(text: str | None, since_us: int | None, now: float) -> int | Non
     if text is None:
         return None
     until_us = round(now * 1_000_000) if text == "now" else parse_time("--until", text, now)
-    begin_us = round(now * 1_000_000) if since_us is None else since_us
-    if until_us <= begin_us:
-        since = "the present (--since says otherwise)" if since_us is None else "--since"
-        raise WrongCall(f"--until {text} must be after {since}")
+    if since_us is not None and until_us <= since_us:
+        raise WrongCall(f"--until {text} must be after --since")
     return until_us
 
 

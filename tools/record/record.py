@@ -1,0 +1,116 @@
+"""One recording from start to end: reads, keeps, writes; until stopped, in time, or at the end of what is wanted.
+
+`source` reads, `keep` decides, `RecordingWriter` writes; this file knows their order and what ends it. Whatever ends
+it: what was read is written, and the file is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tools.offsets import cluster_id
+from tools.record.keep import Keep
+from tools.record.progress import Reporter
+from tools.record.source import Deleted, Source
+from tools.record.spans import find_spans
+from tools.record.target import Target
+from tools.record.wanted import Wanted
+from tools.recording.write import RecordingWriter
+from topics.settings import FleetSettings
+
+FLUSH_EVERY_S: Final = 1.0
+"""What the file lacks when a recorder is killed. Kafka has it still, and the next run reads it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run did. `deleted`: what it should have recorded and could not."""
+
+    records: int
+    seconds: float
+    lag: int
+    deleted: tuple[Deleted, ...]
+    offsets_without_record: int
+    left_out: int
+    redacted_out: int
+
+
+async def record(
+    settings: FleetSettings, wanted: Wanted, keep: Keep, target: Target, reporter: Reporter, seconds: float | None
+) -> Report:
+    """Record until SIGINT or SIGTERM, for `seconds`, or until everything wanted is written.
+
+    Raises:
+        FleetError: one of its subclasses; what was read before is in the recording all the same.
+    """
+    async with Source(settings.kafka, reporter.tell) as source:
+        spans = await find_spans(source.reader, wanted, target.reached(), time.time())
+        writer = target.open(settings, await cluster_id(source.reader), spans)
+        for gone in spans.deleted:
+            source.note(gone)
+        source.begin(spans.begins)
+        source.end_at(spans.ends)
+        reporter.tell(f"recording {settings.name} into {target.path}: {len(spans.begins)} partitions")
+        run = Run(source, keep, writer, wanted.until_us, reporter)
+        begun_at = time.monotonic()
+        try:
+            await _until_stopped(run.read(), seconds)
+        finally:
+            target.close(writer)
+        return Report(
+            run.written,
+            time.monotonic() - begun_at,
+            source.lag(),
+            tuple(source.deleted),
+            source.without_record,
+            keep.left_out,
+            keep.redacted_out,
+        )
+
+
+class Run:
+    """The loop, and how many records it has written."""
+
+    def __init__(
+        self, source: Source, keep: Keep, writer: RecordingWriter, until_us: int | None, reporter: Reporter
+    ) -> None:
+        self._source, self._keep, self._writer = source, keep, writer
+        self._until_us = until_us
+        self._reporter = reporter
+        self.written = 0
+
+    async def read(self) -> None:
+        """Until everything wanted is written; for ever where there is no end."""
+        flush_at = 0.0
+        while not self._source.done:
+            kept = self._keep(await self._source.poll())
+            self._writer.add(kept)
+            self.written += len(kept)
+            if (now := time.monotonic()) >= flush_at:
+                flush_at = now + FLUSH_EVERY_S
+                self._writer.flush()
+                self._reporter.show(self.written, self._source.lag(), bounded=self._source.bounded)
+            if self._until_us is not None and not self._source.bounded and time.time() * 1e6 >= self._until_us:
+                await self._source.end_now()
+
+
+async def _until_stopped(reading: Coroutine[Any, Any, None], seconds: float | None) -> None:
+    """Until it ends by itself, the time is up or a signal comes. It is cancelled where it waits: nothing is torn."""
+    task = asyncio.ensure_future(reading)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        task.cancel()
+        await asyncio.wait({task})
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    if not task.cancelled():
+        task.result()
