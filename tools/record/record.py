@@ -56,7 +56,7 @@ async def record(
         source.begin(spans.begins)
         source.end_at(spans.ends)
         reporter.tell(f"recording {settings.name} into {target.path}: {len(spans.begins)} partitions")
-        run = Run(source, keep, writer, wanted.until_us, reporter)
+        run = Run(source, keep, writer, wanted, reporter)
         begun_at = time.monotonic()
         try:
             await _until_stopped(run.read(), seconds)
@@ -76,17 +76,15 @@ async def record(
 class Run:
     """The loop, and how many records it has written."""
 
-    def __init__(
-        self, source: Source, keep: Keep, writer: RecordingWriter, until_us: int | None, reporter: Reporter
-    ) -> None:
+    def __init__(self, source: Source, keep: Keep, writer: RecordingWriter, wanted: Wanted, reporter: Reporter) -> None:
         self._source, self._keep, self._writer = source, keep, writer
-        self._until_us = until_us
+        self._wanted = wanted
         self._reporter = reporter
         self.written = 0
 
     async def read(self) -> None:
         """Until everything wanted is written; for ever where there is no end."""
-        flush_at = 0.0
+        flush_at, until_us = 0.0, self._wanted.until_us
         while not self._source.done:
             kept = self._keep(await self._source.poll())
             self._writer.add(kept)
@@ -94,8 +92,10 @@ class Run:
             if (now := time.monotonic()) >= flush_at:
                 flush_at = now + FLUSH_EVERY_S
                 self._writer.flush()
+                if not self._source.bounded and not self._wanted.slices:
+                    self._source.meet_new_partitions(stream.topic for stream in self._wanted.streams)
                 self._reporter.show(self.written, self._source.lag(), bounded=self._source.bounded)
-            if self._until_us is not None and not self._source.bounded and time.time() * 1e6 >= self._until_us:
+            if until_us is not None and not self._source.bounded and time.time() * 1e6 >= until_us:
                 await self._source.end_now()
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import ClassVar, Final
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from tools.offsets import ends_of, span_of
-from topics.errors import BrokerUnavailable, FleetError
+from tools.record.errors import LogShrank
+from topics.errors import BrokerUnavailable
 from topics.kafka import ACLS, make_consumer, start, stop
 from topics.settings import KafkaSettings
 
@@ -35,12 +36,6 @@ RENEW_AFTER_S: Final = 20.0
 CLOSE_S: Final = 2.0
 
 Polled = Mapping[TopicPartition, Sequence[ConsumerRecord]]
-
-
-class LogShrank(FleetError):
-    """A partition ends in front of what has been read of it: it is not the log that it was."""
-
-    exit_code: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +97,17 @@ class Source:
         """Read these partitions from these offsets on."""
         self.positions = dict(positions)
         self._assign()
+
+    def meet_new_partitions(self, topics: Iterable[str]) -> None:
+        """Partitions that these topics have got meanwhile are read too, from their first offset on."""
+        if self._reader is None:
+            return
+        found = {TopicPartition(topic, n) for topic in topics for n in self._reader.partitions_for_topic(topic) or ()}
+        if new := sorted(found - self.positions.keys()):
+            names = ", ".join(f"{place.topic} {place.partition}" for place in new)
+            self._tell(f"new partitions, read from their beginning: {names}")
+            self.positions |= dict.fromkeys(new, 0)
+            self._assign()
 
     def end_at(self, ends: Mapping[TopicPartition, int]) -> None:
         """Read no further than these offsets, exclusive, nor than those said before."""

@@ -11,7 +11,8 @@ from aiokafka.structs import TopicPartition
 
 from tools.dead.filters import WrongCall
 from tools.offsets import Offsets, begins_of, ends_of, offsets_at, partition_counts
-from tools.record.source import Deleted, LogShrank, shrank
+from tools.record.errors import LogShrank
+from tools.record.source import Deleted, shrank
 from tools.record.wanted import Slice, Wanted
 
 LATE_US: Final = 60_000_000
@@ -43,8 +44,10 @@ async def find_spans(
         raise WrongCall("--until is not after the present, where a new recording begins: say from when by --since")
     places = await _places(reader, wanted)
     oldest, newest = await begins_of(reader, places), await ends_of(reader, places)
-    begins = await _begins(reader, wanted, oldest, newest)
-    begins |= {place: offset for place, offset in reached.items() if place in begins}
+    if reached:  # a partition that it does not know is newer than it
+        begins = {place: reached.get(place, oldest[place]) for place in places}
+    else:
+        begins = await _begins(reader, wanted, oldest, newest)
     spans = Spans(begins, await _ends(reader, wanted, newest, over=over))
     for place, begin in begins.items():
         if begin > newest[place]:

@@ -10,7 +10,8 @@ from aiokafka.errors import CorruptRecordException, OffsetOutOfRangeError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from tools.record import source as module
-from tools.record.source import Deleted, LogShrank, Source
+from tools.record.errors import LogShrank
+from tools.record.source import Deleted, Source
 from topics.errors import BrokerUnavailable
 from topics.settings import KafkaSettings
 
@@ -48,6 +49,9 @@ class FakeReader:
 
     def last_poll_timestamp(self, place: TopicPartition) -> int:
         return self.stamp_ms
+
+    def partitions_for_topic(self, _: str) -> set[int]:
+        return {0, 1}
 
     async def getmany(self, **_: Any) -> Any:
         step = self.script.pop(0) if self.script else ({}, {})
@@ -169,3 +173,16 @@ async def test_brokers_that_fall_silent_are_told_once_and_the_client_is_replaced
     now += 1
     await source.poll()
     assert told[1:] == ["the cluster answers again, after 22 s"]
+
+
+async def test_partitions_that_a_topic_gets_meanwhile_are_read_from_their_beginning(
+    monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    """Nobody should add any, as agents move; if somebody does, nothing is missed."""
+    reader = FakeReader(({A: records(A, 5)}, {A: 6}), ({B: records(B, 0)}, {B: 1}))
+    source = await started(monkeypatch, told, reader, a=5)
+    await source.poll()
+    source.meet_new_partitions(["demo.actions"])
+    assert reader.at == {A: 6, B: 0} and told == ["new partitions, read from their beginning: demo.actions 1"]
+    source.meet_new_partitions(["demo.actions"])
+    assert (await source.poll()).keys() == {B} and len(told) == 1
