@@ -13,9 +13,8 @@ from typing import Any
 from aiokafka.structs import TopicPartition
 
 from tests.stories.fleet import Fleet
-from tools.recording.read import Recording, RecordingError
-from tools.recording.recorded import Recorded
-from tools.recording.selection import Selection
+from tools.recording.read import Recording
+from tools.recording.recorded import Recorded, RecordingError
 from topics.kafka import log_ends, make_producer, started
 from topics.outbox import Outbox
 
@@ -107,7 +106,7 @@ async def in_kafka(fleet: Fleet) -> dict[Id, Recorded]:
 
 def in_recording(path: Path) -> list[Recorded]:
     """Every record of it, in the order it gives them."""
-    return [record for records in Recording.open(path).records(Selection()) for record in records]
+    return [record for records in Recording.open(path).records() for record in records]
 
 
 async def holding(path: Path, number: int) -> None:

@@ -18,13 +18,15 @@ from tools.record.keep import Keep
 from tools.record.progress import Reporter
 from tools.record.source import Deleted, Source
 from tools.record.spans import find_spans
-from tools.record.target import Target
+from tools.record.target import Target, reached, require_cluster
 from tools.record.wanted import Wanted
 from tools.recording.write import RecordingWriter
 from topics.settings import FleetSettings
 
 FLUSH_EVERY_S: Final = 1.0
 """What the file lacks when a recorder is killed. Kafka has it still, and the next run reads it again."""
+GONE: Final = "deleted by the cluster before it could be read"
+NOTHING: Final = "nothing there that was wanted: left out by filters, or no record (transactions)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +50,23 @@ async def record(
     Raises:
         FleetError: one of its subclasses; what was read before is in the recording all the same.
     """
+    before = target.found(settings.name, reporter.tell)
     async with Source(settings.kafka, reporter.tell) as source:
-        spans = await find_spans(source.reader, wanted, target.reached(), time.time())
-        writer = target.open(settings, await cluster_id(source.reader), spans)
+        cluster = await cluster_id(source.reader)
+        if before is not None:
+            require_cluster(before, cluster)
+        spans = await find_spans(source.reader, wanted, reached(before) if before else {}, time.time())
+        writer = target.writer(settings, cluster, spans)
+        source.begin(spans.begins, spans.ends)
+        reporter.tell(f"recording {settings.name} into {target.path}: {len(spans.begins)} partitions")
         for gone in spans.deleted:
             source.note(gone)
-        source.begin(spans.begins)
-        source.end_at(spans.ends)
-        reporter.tell(f"recording {settings.name} into {target.path}: {len(spans.begins)} partitions")
         run = Run(source, keep, writer, wanted, reporter)
         begun_at = time.monotonic()
         try:
             await _until_stopped(run.read(), seconds)
         finally:
-            target.close(writer)
+            run.finish(begun_anew=before is None)
         return Report(
             run.written,
             time.monotonic() - begun_at,
@@ -74,29 +79,55 @@ async def record(
 
 
 class Run:
-    """The loop, and how many records it has written."""
+    """The loop, how many records it has written, and how far."""
 
     def __init__(self, source: Source, keep: Keep, writer: RecordingWriter, wanted: Wanted, reporter: Reporter) -> None:
         self._source, self._keep, self._writer = source, keep, writer
         self._wanted = wanted
         self._reporter = reporter
+        self._written_to = dict(source.positions)
+        self._gaps_written = 0
         self.written = 0
 
     async def read(self) -> None:
         """Until everything wanted is written; for ever where there is no end."""
         flush_at, until_us = 0.0, self._wanted.until_us
         while not self._source.done:
-            kept = self._keep(await self._source.poll())
-            self._writer.add(kept)
-            self.written += len(kept)
+            for place, records in self._keep(await self._source.poll()).items():
+                self._writer.add(records)
+                self._written_to[place] = records[-1].offset + 1
+                self.written += len(records)
             if (now := time.monotonic()) >= flush_at:
                 flush_at = now + FLUSH_EVERY_S
-                self._writer.flush()
-                if not self._source.bounded and not self._wanted.slices:
-                    self._source.meet_new_partitions(stream.topic for stream in self._wanted.streams)
-                self._reporter.show(self.written, self._source.lag(), bounded=self._source.bounded)
+                self._flush()
             if until_us is not None and not self._source.bounded and time.time() * 1e6 >= until_us:
                 await self._source.end_now()
+
+    def _flush(self) -> None:
+        self._write_gaps()
+        self._writer.flush()
+        if not self._source.bounded and not self._wanted.slices:
+            self._source.meet_new_partitions(self._wanted.topics)
+        self._reporter.show(self.written, self._source.lag(), bounded=self._source.bounded)
+
+    def _write_gaps(self) -> None:
+        """What was deleted, in a file that is finished then: gaps lie at its end, where a kill would lose them."""
+        for gone in (new := self._source.deleted[self._gaps_written :]):
+            self._writer.gap(gone.topic, gone.partition, gone.begin, gone.end, GONE)
+        self._gaps_written += len(new)
+        if new and not self._writer.single:
+            self._writer.finish()
+
+    def finish(self, *, begun_anew: bool) -> None:
+        """Note how far it has read, and end the file. A run that found nothing new leaves none. Raises
+        `RecordingError`."""
+        self._write_gaps()
+        for place, position in self._source.positions.items():
+            if position > (begin := self._written_to.get(place, 0)):
+                self._writer.gap(place.topic, place.partition, begin, position, NOTHING)
+        has_open_file = self._writer.size_bytes > self._writer.finished_bytes
+        if has_open_file or (begun_anew and not self._writer.files):
+            self._writer.finish()
 
 
 async def _until_stopped(reading: Coroutine[Any, Any, None], seconds: float | None) -> None:

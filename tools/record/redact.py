@@ -1,7 +1,7 @@
 """The redaction hook: a function of the operator's that sees each record before it is written.
 
 `module:function` or `path/to/file.py:function`, from the command line only. The function takes a `Recorded` and gives
-it back, or one with another key, value or headers (`dataclasses.replace`), or None: then the record is left out.
+it back, or one with another key, value or headers (`record._replace(key=b"")`), or None: then the record is left out.
 What is wrong with it is one line, and nothing that it has not seen is written.
 """
 

@@ -18,8 +18,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizatio
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from tools.offsets import ends_of, span_of
-from tools.record.errors import LogShrank
-from topics.errors import BrokerUnavailable
+from topics.errors import BrokerUnavailable, FleetError
 from topics.kafka import ACLS, make_consumer, start, stop
 from topics.settings import KafkaSettings
 
@@ -36,6 +35,10 @@ RENEW_AFTER_S: Final = 20.0
 CLOSE_S: Final = 2.0
 
 Polled = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+
+
+class LogShrank(FleetError):
+    """A partition ends in front of what has been read of it: it is not the log that it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,10 @@ class Source:
         assert self._reader is not None
         return self._reader
 
-    def begin(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets on."""
+    def begin(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None = None) -> None:
+        """Read these partitions from these offsets on, no further than these ends (exclusive), as far as there are."""
         self.positions = dict(positions)
+        self._ends = dict(ends or {})
         self._assign()
 
     def meet_new_partitions(self, topics: Iterable[str]) -> None:
@@ -109,15 +113,11 @@ class Source:
             self.positions |= dict.fromkeys(new, 0)
             self._assign()
 
-    def end_at(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Read no further than these offsets, exclusive, nor than those said before."""
-        self._ends = {**ends, **{place: min(end, ends.get(place, end)) for place, end in self._ends.items()}}
-
     async def end_now(self) -> None:
-        """Read no further than what is there, also in transactions that are still open. Later if nobody answers."""
+        """Where there is no end yet: what is there now, also in open transactions. None if nobody answers."""
         if self._reader is not None:
             with contextlib.suppress(BrokerUnavailable):
-                self.end_at(await ends_of(self._reader, self.positions))
+                self._ends = await ends_of(self._reader, self.positions) | self._ends
 
     @property
     def bounded(self) -> bool:

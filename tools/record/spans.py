@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
 from tools.dead.filters import WrongCall
 from tools.offsets import Offsets, begins_of, ends_of, offsets_at, partition_counts
-from tools.record.errors import LogShrank
-from tools.record.source import Deleted, shrank
-from tools.record.wanted import Slice, Wanted
-
-LATE_US: Final = 60_000_000
-"""How long after its timestamp a record may arrive and still be found by `--until`: senders' clocks and retries."""
+from tools.record.source import Deleted, LogShrank, shrank
+from tools.record.wanted import BEGINNING, PRESENT, Slice, Wanted
 
 
 @dataclass(slots=True)
 class Spans:
     """Offsets [begin, end) of each partition; a partition without an end is read until somebody stops it."""
 
+    partitions: dict[str, int]
+    """How many each topic has."""
     begins: Offsets
     ends: Offsets = field(default_factory=dict)
     deleted: list[Deleted] = field(default_factory=list)
@@ -42,13 +39,14 @@ async def find_spans(
     over = wanted.until_us is not None and wanted.until_us <= now * 1_000_000
     if over and wanted.since_us is None and not wanted.slices and not reached:
         raise WrongCall("--until is not after the present, where a new recording begins: say from when by --since")
-    places = await _places(reader, wanted)
+    partitions = await partition_counts(reader, wanted.topics)
+    places = _places(wanted, partitions)
     oldest, newest = await begins_of(reader, places), await ends_of(reader, places)
     if reached:  # a partition that it does not know is newer than it
         begins = {place: reached.get(place, oldest[place]) for place in places}
     else:
         begins = await _begins(reader, wanted, oldest, newest)
-    spans = Spans(begins, await _ends(reader, wanted, newest, over=over))
+    spans = Spans(partitions, begins, await _ends(reader, wanted, newest, over=over))
     for place, begin in begins.items():
         if begin > newest[place]:
             raise _beyond(place, begin, newest[place], continued=place in reached)
@@ -58,8 +56,7 @@ async def find_spans(
     return spans
 
 
-async def _places(reader: AIOKafkaConsumer, wanted: Wanted) -> list[TopicPartition]:
-    counts = await partition_counts(reader, [stream.topic for stream in wanted.streams])
+def _places(wanted: Wanted, counts: Mapping[str, int]) -> list[TopicPartition]:
     for one in wanted.slices:
         if one.partition is not None and one.partition >= counts[one.topic]:
             last = counts[one.topic] - 1
@@ -74,13 +71,13 @@ async def _begins(reader: AIOKafkaConsumer, wanted: Wanted, oldest: Offsets, new
         return {place: oldest[place] if one is None or one.begin is None else one.begin for place, one in found.items()}
     if wanted.since_us is None:
         return dict(newest)
-    return dict(oldest) if wanted.since_us == 0 else await offsets_at(reader, newest, wanted.since_us)
+    return dict(oldest) if wanted.since_us == BEGINNING else await offsets_at(reader, newest, wanted.since_us)
 
 
 async def _ends(reader: AIOKafkaConsumer, wanted: Wanted, newest: Offsets, *, over: bool) -> Offsets:
     ends: Offsets = {}
     if over and wanted.until_us is not None:
-        ends = await offsets_at(reader, newest, wanted.until_us + LATE_US)
+        ends = dict(newest) if wanted.until_us == PRESENT else await offsets_at(reader, newest, wanted.until_us)
     for place in newest:
         one = _slice_of(place, wanted.slices)
         if one is not None and one.end is not None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from tools.record.record import Report
+from tools.recording.about import utc
 from tools.recording.read import Recording
 
 
-def line_of(path: Path, report: Report, recording: Recording) -> dict[str, Any]:
+def line_of(report: Report, recording: Recording) -> dict[str, Any]:
     """For programs. Times are ISO 8601 in UTC; `deleted` are offsets [begin, end)."""
     begin, end = _span(recording)
     return {
-        "path": str(path),
+        "path": str(recording.path),
         "records": report.records,
         "seconds": round(report.seconds, 3),
         "records_per_s": round(_rate(report), 1),
@@ -39,19 +38,10 @@ def line_of(path: Path, report: Report, recording: Recording) -> dict[str, Any]:
     }
 
 
-def table_of(path: Path, report: Report, recording: Recording) -> Table:
-    """For people."""
+def table_of(report: Report, recording: Recording) -> Table:
+    """For people: what the run did, then what the recording holds."""
     run = f"{report.records:,} records in {report.seconds:.1f} s ({_rate(report):,.0f}/s), lag {report.lag:,}"
-    table = Table(title=Text(f"{path}: {run}"), title_justify="left", show_header=False)
-    for topic, count in sorted(_by_topic(recording).items()):
-        table.add_row(Text(topic), f"{count:,} records")
-    begin, end = _span(recording)
-    files = len(recording.files)
-    table.add_row(
-        "in all", f"{sum(recording.counts.values()):,} records, {_bytes(recording) / 1e6:,.1f} MB, {files} file(s)"
-    )
-    if begin is not None:
-        table.add_row("from, to", f"{begin} – {end}")
+    table = Table(title=Text(f"{recording.path}: {run}"), title_justify="left", show_header=False)
     for what, number in (
         ("left out by the filters", report.left_out),
         ("left out by the redaction", report.redacted_out),
@@ -60,6 +50,14 @@ def table_of(path: Path, report: Report, recording: Recording) -> Table:
     ):
         if number:
             table.add_row(what, f"{number:,}")
+    table.add_section()
+    for topic, count in sorted(_by_topic(recording).items()):
+        table.add_row(Text(topic), f"{count:,} records")
+    total, files = sum(recording.counts.values()), len(recording.files)
+    table.add_row("in all", f"{total:,} records, {_bytes(recording) / 1e6:,.1f} MB in {files} files")
+    begin, end = _span(recording)
+    if begin is not None:
+        table.add_row("from, to", f"{begin}, {end}")
     return table
 
 
@@ -75,11 +73,10 @@ def _by_topic(recording: Recording) -> Counter[str]:
 
 
 def _bytes(recording: Recording) -> int:
-    return sum(file.stat().st_size for file in recording.files)
+    return sum(file.path.stat().st_size for file in recording.files)
 
 
 def _span(recording: Recording) -> tuple[str | None, str | None]:
     if recording.span_us is None:
         return None, None
-    begin, end = (datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds") for us in recording.span_us)
-    return begin, end
+    return utc(recording.span_us[0]), utc(recording.span_us[1])

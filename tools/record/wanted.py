@@ -5,29 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from tools.dead.filters import UNIT_S, WrongCall, parse_time
-from topics.names import LANES, FleetNames, Lane
+from tools.recording.recorded import kind_and_lane
+from tools.recording.selection import Selection
+from topics.names import FleetNames
 
-Kind = Literal["states", "actions", "dead"]
-KINDS: Final[tuple[Kind, ...]] = ("states", "actions", "dead")
 SIZE_UNIT_BYTES: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+BEGINNING: Final = 0
+"""As `since_us`: the oldest records that are there."""
+PRESENT: Final = 0
+"""As `until_us`: whatever is there when reading begins."""
 MIN_ROTATE_BYTES: Final = 100_000
 MIN_ROTATE_S: Final = 1.0
 
 _SLICE = re.compile(r"([\w.-]{1,249}):(\d{1,9}|\*):(\d{1,18})?-(\d{1,18})?", re.ASCII)
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """One topic of the fleet; `lane` is "" for actions and dead letters."""
-
-    topic: str
-    kind: Kind
-    lane: Lane | Literal[""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +37,26 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """From where to where. Times are Unix µs; `since_us` None means: from now on."""
+    """From where to where. Times are Unix µs and choose offsets; None: from now on, and for ever."""
 
-    streams: tuple[Stream, ...]
+    topics: tuple[str, ...]
     slices: tuple[Slice, ...] = ()
     since_us: int | None = None
     until_us: int | None = None
 
 
-def streams_of(names: FleetNames, kinds: Sequence[str], lanes: Sequence[str]) -> tuple[Stream, ...]:
-    """The topics of these kinds; of states only those of these lanes. Nothing given means all. Raises `WrongCall`."""
-    _known("--kind", kinds, KINDS)
-    _known("--lane", lanes, LANES)
-    found = [Stream(names.states(lane), "states", lane) for lane in LANES if not lanes or lane in lanes]
-    found += [Stream(names.actions, "actions", ""), Stream(names.dead, "dead", "")]
-    return tuple(stream for stream in found if not kinds or stream.kind in kinds)
+def topics_of(names: FleetNames, selection: Selection) -> tuple[str, ...]:
+    """The fleet's topics whose records may be meant."""
+    return tuple(topic for topic in names.all_topics() if selection.takes_topic(*kind_and_lane(topic, names.fleet)))
 
 
-def parse_slices(texts: Iterable[str], streams: Sequence[Stream]) -> tuple[Slice, ...]:
+def parse_slices(texts: Iterable[str], topics: Sequence[str]) -> tuple[Slice, ...]:
     """STREAM:PARTITION:BEGIN-END, both offsets included; STREAM is a lane, actions, dead or a topic's whole name.
 
     Raises:
-        WrongCall: it cannot be read, names none of `streams`, or names a partition twice.
+        WrongCall: it cannot be read, names none of `topics`, or names a partition twice.
     """
-    slices = tuple(_slice(text, streams) for text in texts)
+    slices = tuple(_slice(text, topics) for text in texts)
     for at, one in enumerate(slices):
         for other in slices[:at]:
             if one.topic == other.topic and (
@@ -76,17 +67,19 @@ def parse_slices(texts: Iterable[str], streams: Sequence[Stream]) -> tuple[Slice
 
 
 def parse_since(text: str | None, now: float) -> int | None:
-    """When to begin, Unix µs: "beginning", "now" (None), an age or a date. Raises `WrongCall`."""
+    """When to begin, Unix µs: "beginning" (`BEGINNING`), "now" (None), an age or a date. Raises `WrongCall`."""
     if text is None or text == "now":
         return None
-    return 0 if text == "beginning" else parse_time("--since", text, now)
+    return BEGINNING if text == "beginning" else parse_time("--since", text, now)
 
 
 def parse_until(text: str | None, since_us: int | None, now: float) -> int | None:
-    """When to end, Unix µs: "now", an age or a date; None: when stopped. Raises `WrongCall`."""
+    """When to end, Unix µs: "now" (`PRESENT`), an age or a date; None: when stopped. Raises `WrongCall`."""
     if text is None:
         return None
-    until_us = round(now * 1_000_000) if text == "now" else parse_time("--until", text, now)
+    if text == "now":
+        return PRESENT
+    until_us = parse_time("--until", text, now)
     if since_us is not None and until_us <= since_us:
         raise WrongCall(f"--until {text} must be after --since")
     return until_us
@@ -110,7 +103,7 @@ def parse_span(option: str, text: str) -> float:
     return span_s
 
 
-def _slice(text: str, streams: Sequence[Stream]) -> Slice:
+def _slice(text: str, topics: Sequence[str]) -> Slice:
     found = _SLICE.fullmatch(text)
     if found is None:
         raise WrongCall(
@@ -118,10 +111,10 @@ def _slice(text: str, streams: Sequence[Stream]) -> Slice:
             f"actions:*:5000- or dead:0:-99"
         )
     name, partition, begin, last = found.groups()
-    topic = next((one.topic for one in streams if name in (one.topic, one.lane or one.kind)), None)
+    topic = next((topic for topic in topics if name in (topic, topic.rpartition(".")[2])), None)
     if topic is None:
-        names = ", ".join(one.lane or one.kind for one in streams)
-        raise WrongCall(f"--offsets names {name!r:.60}, expected one of {names}, or a topic's whole name")
+        short = ", ".join(topic.rpartition(".")[2] for topic in topics)
+        raise WrongCall(f"--offsets names {name!r:.60}, expected one of {short}, or a topic's whole name")
     one = Slice(
         topic,
         None if partition == "*" else int(partition),
@@ -131,9 +124,3 @@ def _slice(text: str, streams: Sequence[Stream]) -> Slice:
     if one.begin is not None and one.end is not None and one.begin >= one.end:
         raise WrongCall(f"--offsets is {text!r:.60}: its first offset must not be behind its last")
     return one
-
-
-def _known(option: str, found: Sequence[str], expected: Sequence[str]) -> None:
-    for one in found:
-        if one not in expected:
-            raise WrongCall(f"{option} is {one!r:.60}, expected one of {', '.join(expected)}")

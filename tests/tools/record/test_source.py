@@ -10,8 +10,7 @@ from aiokafka.errors import CorruptRecordException, OffsetOutOfRangeError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from tools.record import source as module
-from tools.record.errors import LogShrank
-from tools.record.source import Deleted, Source
+from tools.record.source import Deleted, LogShrank, Source
 from topics.errors import BrokerUnavailable
 from topics.settings import KafkaSettings
 
@@ -104,7 +103,7 @@ async def test_nothing_behind_an_end_is_given_and_the_partition_is_fetched_no_mo
     """Ends are exclusive; it is done when every partition has got there."""
     reader = FakeReader(({A: records(A, 5, 6, 7)}, {A: 8}), ({B: records(B, 0)}, {B: 1}))
     source = await started(monkeypatch, told, reader, a=5, b=0)
-    source.end_at({A: 7, B: 1})
+    source.begin({A: 5, B: 0}, {A: 7, B: 1})
     assert [record.offset for record in (await source.poll())[A]] == [5, 6]
     assert not source.done and reader.paused == [A] and source.lag() == 1
     await source.poll()
