@@ -43,6 +43,7 @@ COMMANDS = {
     "shadow": Entry("tools.shadow", "command", "Let a candidate decide beside the live fleet; no agent notices."),
     "model": Entry("tools.model", "app", "Look at, check and complete model packages."),
     "dead": Entry("tools.dead.cli", "app", "Look at dead letters, and send them again."),
+    "record": Entry("tools.record.cli", "command", "Record the traffic of a fleet into files."),
     "recording": Entry("tools.recording.cli", "app", "Look at recordings of traffic, cut, merge and convert them."),
     "diff": Entry("tools.diff.cli", "command", "Compare the answers of two recordings, state by state."),
     "settings": Entry("tools.settings", "command", "Show every setting, its value and where it came from."),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 from tools.recording.read import Recording, RecordingFile
+from tools.recording.recorded import RecordingError
 from tools.recording.write import FileWriter
 
 
@@ -15,12 +17,21 @@ def recover(path: Path, progress: Callable[[int, int], None] = lambda _done, _of
     """Complete every file of the recording that has no summary; the files that were completed.
 
     Raises:
-        RecordingError: it cannot be read or written.
+        RecordingError: it cannot be read or written, or its recorder is alive.
     """
     cut_off = [file for file in Recording.open(path).files if not file.complete]
     for file in cut_off:
+        _require_left(file.path)
         _complete(file, progress)
     return [file.path for file in cut_off]
+
+
+def _require_left(path: Path) -> None:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RecordingError(f"{path} is being written: stop its recorder first") from None
 
 
 def _complete(file: RecordingFile, progress: Callable[[int, int], None]) -> None:

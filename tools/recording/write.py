@@ -6,6 +6,7 @@ summary and the index come at the end of a file, with `finish`.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -65,6 +66,7 @@ class FileWriter:
         self._gaps: list[tuple[str, int, int, int, str]] = []
         try:
             self._file = path.open("xb")
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # for as long as this process lives: nobody may complete the file
         except FileExistsError:
             raise RecordingError(f"{path} is there already: a recording is never overwritten; name another") from None
         except OSError as error:
