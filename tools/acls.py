@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tools.options import Config, Fleet
+from tools.options import Config, Fleet, Shadow
 from topics.acls import ADMIN_FILE, ROLES, Acl, Role, acls_of, kafka_acls_commands
 from topics.errors import SettingsError
 from topics.settings import load_settings
@@ -39,6 +39,7 @@ def acls(
     reply_topic: ReplyTopics = None,
     config: Config = None,
     fleet: Fleet = None,
+    shadow: Shadow = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     as_commands: Annotated[bool, typer.Option("--kafka-acls", help="Print commands of Kafka's kafka-acls.sh.")] = False,
 ) -> None:
@@ -46,7 +47,7 @@ def acls(
 
     Example: fleet topics acls --principal agent=game-7 --principal worker=gpu --kafka-acls
     """
-    settings = load_settings(Settings, config=config, overrides={"name": fleet})
+    settings = load_settings(Settings, config=config, overrides={"name": fleet, "shadow": shadow or None})
     transactional = settings.topics.partitions if settings.delivery == "exactly_once" else 0
     found = [
         acl
@@ -72,7 +73,7 @@ def _role_and_user(text: str) -> tuple[Role, str]:
 
 
 def _reply_topics(role: Role, settings: Settings, of_agents: Sequence[str]) -> Sequence[str]:
-    return of_agents if role == "agent" else settings.reply.topics
+    return of_agents if role == "agent" else () if settings.shadow else settings.reply.topics
 
 
 def _table(fleet: str, acls: Sequence[Acl]) -> Table:

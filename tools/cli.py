@@ -40,9 +40,14 @@ COMMANDS = {
     "broker": Entry("tools.broker.cli", "app", "Run a real Apache Kafka here: no Docker, no Java to install."),
     "topics": Entry("tools.topics", "app", "Create and check the fleet's topics. Nothing is ever deleted."),
     "worker": Entry("tools.worker", "command", "Serve decisions until SIGTERM, then drain and exit 0."),
+    "shadow": Entry("tools.shadow", "command", "Let a candidate decide beside the live fleet; no agent notices."),
     "model": Entry("tools.model", "app", "Look at, check and complete model packages."),
     "dead": Entry("tools.dead.cli", "app", "Look at dead letters, and send them again."),
+    "record": Entry("tools.record.cli", "command", "Record the traffic of a fleet into files."),
+    "recording": Entry("tools.recording.cli", "app", "Look at recordings of traffic, cut, merge and convert them."),
+    "diff": Entry("tools.diff.cli", "command", "Compare the answers of two recordings, state by state."),
     "settings": Entry("tools.settings", "command", "Show every setting, its value and where it came from."),
+    "tune": Entry("tools.tune.cli", "command", "Find the settings that meet a target, and check them."),
     "bench": Entry("tools.bench.cli", "app", "Measure a worker beside a bare loop in the same run."),
 }
 

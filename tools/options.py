@@ -16,11 +16,14 @@ T = TypeVar("T")
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: ./fleet.toml).")]
 Fleet = Annotated[str | None, typer.Option("--fleet", help="Name of the fleet, the topic prefix.")]
 Servers = Annotated[str | None, typer.Option("--bootstrap-servers", help="Cluster, host:port.")]
+Shadow = Annotated[bool, typer.Option("--shadow", help="What `fleet shadow` needs, beside what is there.")]
 
 
-def fleet_settings(config: Path | None, fleet: str | None, servers: str | None) -> FleetSettings:
+def fleet_settings(
+    config: Path | None, fleet: str | None, servers: str | None, *, shadow: bool = False
+) -> FleetSettings:
     """The settings that these flags and everything below them give; `SettingsError` in one line."""
-    flags = {"name": fleet, "kafka": {"bootstrap_servers": servers}}
+    flags = {"name": fleet, "kafka": {"bootstrap_servers": servers}, "shadow": shadow or None}
     return load_settings(FleetSettings, config=config, overrides=flags)
 
 

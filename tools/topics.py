@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tools.acls import acls
-from tools.options import Config, Fleet, Servers, ask_cluster, fleet_settings
+from tools.options import Config, Fleet, Servers, Shadow, ask_cluster, fleet_settings
 from topics.drift import Difference
 from topics.provision import ensure_topics, find_differences
 from topics.settings import FleetSettings
@@ -33,16 +33,20 @@ LEFT = {"remap": "needs --allow-remap"}
 
 
 @app.command()
-def plan(config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False) -> None:
+def plan(
+    config: Config = None, fleet: Fleet = None, servers: Servers = None, shadow: Shadow = False, as_json: AsJson = False
+) -> None:
     """Show what `apply` would do. Changes nothing, exits 0."""
-    settings = fleet_settings(config, fleet, servers)
+    settings = fleet_settings(config, fleet, servers, shadow=shadow)
     _report(settings, done=(), left=ask_cluster(find_differences(settings)), as_json=as_json)
 
 
 @app.command()
-def check(config: Config = None, fleet: Fleet = None, servers: Servers = None, as_json: AsJson = False) -> None:
+def check(
+    config: Config = None, fleet: Fleet = None, servers: Servers = None, shadow: Shadow = False, as_json: AsJson = False
+) -> None:
     """Compare with the cluster. Exits 1 if anything differs."""
-    settings = fleet_settings(config, fleet, servers)
+    settings = fleet_settings(config, fleet, servers, shadow=shadow)
     left = ask_cluster(find_differences(settings))
     _report(settings, done=(), left=left, as_json=as_json)
     raise typer.Exit(1 if left else 0)
@@ -54,10 +58,11 @@ def apply(
     fleet: Fleet = None,
     servers: Servers = None,
     allow_remap: AllowRemap = False,
+    shadow: Shadow = False,
     as_json: AsJson = False,
 ) -> None:
     """Create what is missing and set what differs. Exits 1 if something is left for a person."""
-    settings = fleet_settings(config, fleet, servers)
+    settings = fleet_settings(config, fleet, servers, shadow=shadow)
     done, left = ask_cluster(ensure_topics(settings, allow_remap=allow_remap))
     _report(settings, done=done, left=left, as_json=as_json)
     raise typer.Exit(1 if left else 0)

@@ -44,7 +44,11 @@ def command(
         "http": {"port": http_port},
         "log": {"format": log_format, "level": log_level},
     }
-    settings = load_settings(Settings, config=config, overrides=overrides)
+    serve(load_settings(Settings, config=config, overrides=overrides), explain=explain, as_json=as_json)
+
+
+def serve(settings: Settings, *, explain: bool, as_json: bool) -> None:
+    """Run one worker in this process, or tell what it would choose."""
     if explain:
         from tools.explain import explain as explain_worker
 

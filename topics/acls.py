@@ -64,7 +64,7 @@ def _agent(names: FleetNames, reply_topics: Sequence[str]) -> Iterator[Right]:
 def _worker(names: FleetNames, reply_topics: Sequence[str]) -> Iterator[Right]:
     for lane in LANES:
         yield "topic", names.states(lane), "Read"
-    for topic in (names.actions, *reply_topics, names.dead):
+    for topic in (*names.written, *reply_topics):
         yield "topic", topic, "Write"
     for lane in LANES:
         yield "group", names.group(lane), "Read"
@@ -79,7 +79,7 @@ def _tools(names: FleetNames, _reply_topics: Sequence[str]) -> Iterator[Right]:
     for topic in (
         *map(names.states, LANES),
         names.dead,
-    ):  # a redrive sends states, and keeps its notes among the letters
+    ):  # a redrive sends states, and keeps its notes with the letters
         yield "topic", topic, "Write"
     for lane in LANES:
         yield "group", names.group(lane), "Describe"

@@ -78,6 +78,35 @@ class FleetNames:
         """The states topics, most urgent lane first."""
         return tuple(self.states(lane) for lane in LANES)
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """What workers write by themselves; states may name further reply topics."""
+        return self.actions, self.dead
+
     def all_topics(self) -> tuple[str, ...]:
         """Every topic of the fleet: states by lane, actions, dead letters."""
-        return (*self.state_topics(), self.actions, self.dead)
+        return (*self.state_topics(), *self.written)
+
+
+class ShadowNames(FleetNames):
+    """The same states read by groups of their own; answers go to a topic that no agent reads, dead letters nowhere."""
+
+    __slots__ = ()
+
+    @property
+    def actions(self) -> str:
+        """Topic of what a candidate would have answered."""
+        return f"{self.fleet}.actions.shadow"
+
+    def group(self, lane: Lane) -> str:
+        """A consumer group of its own: the live one's offsets stay as they are."""
+        return f"{self.fleet}.shadow.{lane}"
+
+    def transactional_id(self, lane: Lane, partition: int) -> str:
+        """Another one than the live worker's, or the two would fence each other."""
+        return f"{self.fleet}.shadow.{lane}.{partition}"
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The answers, and nothing else."""
+        return (self.actions,)

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from topics.errors import SettingsError
-from topics.names import FleetNames, Lane
+from topics.names import FleetNames, Lane, ShadowNames
 from topics.settings_layers import LayeredSettings, Section, Shown, describe, load_settings
 from topics.settings_mistakes import Contradiction, must_be_below
 
@@ -227,6 +227,8 @@ class FleetSettings(LayeredSettings):
 
     name: str = "fleet"
     """Prefix of every topic and group of the fleet."""
+    shadow: bool = False
+    """The workers of a candidate: they read the live states as groups of their own and answer no agent."""
     delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
     """`exactly_once`: answers, dead letters and offsets in Kafka transactions; slower, the same for the whole fleet."""
     kafka: KafkaSettings = KafkaSettings()
@@ -245,4 +247,4 @@ class FleetSettings(LayeredSettings):
     @property
     def names(self) -> FleetNames:
         """Names of the fleet's topics and groups."""
-        return FleetNames(self.name)
+        return ShadowNames(self.name) if self.shadow else FleetNames(self.name)

@@ -37,14 +37,12 @@ class TopicSpec:
 
 
 def specs_of(settings: FleetSettings) -> tuple[TopicSpec, ...]:
-    """The fleet's topics: states by lane (all with the same partition count), actions, dead letters."""
+    """The fleet's topics: states by lane (all with the same partition count), actions, and dead letters if any."""
     names, topics = settings.names, settings.topics
     keyed = {names.states(lane): topics.retention_ms(lane) for lane in LANES}
     keyed[names.actions] = topics.actions_retention_ms
-    return (
-        *(_spec(topics, name, retention_ms=retention_ms) for name, retention_ms in keyed.items()),
-        _dead(topics, names.dead),
-    )
+    letters = [_dead(topics, names.dead)] if names.dead in names.written else []
+    return (*(_spec(topics, name, retention_ms=retention_ms) for name, retention_ms in keyed.items()), *letters)
 
 
 def _spec(topics: TopicSettings, name: str, *, retention_ms: int) -> TopicSpec:

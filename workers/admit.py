@@ -57,9 +57,13 @@ class Admitted:
 
 
 class ReplyTopics:
-    """The allow-list of reply topics with their partition counts; the first is the fleet's default."""
+    """The allow-list of reply topics with their partition counts; the first is the fleet's default.
 
-    def __init__(self, partitions: Mapping[str, int]) -> None:
+    `all_to_default`: whatever a state wishes, its answer goes there.
+    """
+
+    def __init__(self, partitions: Mapping[str, int], *, all_to_default: bool = False) -> None:
+        self._all_to_default = all_to_default
         self._partitioners = {topic: Partitioner(count) for topic, count in partitions.items()}
         self._counts = dict(partitions)
         self.default = next(iter(partitions))
@@ -69,7 +73,7 @@ class ReplyTopics:
 
     def place(self, routing: Routing, agent: bytes) -> tuple[str, int]:
         """Topic and partition of the reply; `ReplyTopicError` if the record may not have it there."""
-        if routing.reply_topic is None and routing.reply_partition is None:
+        if self._all_to_default or (routing.reply_topic is None and routing.reply_partition is None):
             return self.by_agent(agent)
         topic = routing.reply_topic if routing.reply_topic is not None else self.default
         if topic not in self._counts:

@@ -29,7 +29,7 @@ from workers.offsets import LaneOffsets
 from workers.predictors.predictor import LoadModel, Predictor
 from workers.receive import OnRevoked, Receive
 from workers.reply import Encoder, Replies, WayOut
-from workers.resources import Share, read_cpus, share
+from workers.resources import LookAtCpus, Share, read_cpus, share
 from workers.schedule import Schedule
 from workers.settings import PredictorSettings, Settings
 from workers.slots import Limits, Slot
@@ -63,14 +63,20 @@ def make_predictor(settings: Settings, number: int, metrics: Metrics) -> Predict
     name = ours.device if len(settings.predictors) == 1 else f"{ours.device}#{number}"
     alone_on_cpu = ours.device == "cpu" and not ours.cores and len(settings.predictors) == 1
     quick_rows = settings.batch.max_batch if alone_on_cpu and not ours.own_thread else None
-    return Predictor(name, _loader(settings, ours, part.threads), metrics, part.cores, quick_rows)
+    return Predictor(name, _loader(settings, ours, part.threads), metrics, part.cores, quick_rows, part.threads)
 
 
-def shares(settings: Settings) -> list[Share]:
+def shares(settings: Settings) -> Sequence[Share]:
     """Cores and threads of every predictor. `SettingsError` where they cannot be had."""
+    return following_shares(settings)()
+
+
+def following_shares(settings: Settings) -> LookAtCpus:
+    """The same, for looking again and again: reads the package once, and then only what the process may use."""
     path = settings.model.path
     weights = path / read_manifest(path).backend.weights
-    return share(settings.predictors, weights.stat().st_size if weights.is_file() else 0, read_cpus())
+    weights_bytes = weights.stat().st_size if weights.is_file() else 0
+    return lambda: share(settings.predictors, weights_bytes, read_cpus())
 
 
 def _loader(settings: Settings, ours: PredictorSettings, threads: int) -> LoadModel:
@@ -156,7 +162,8 @@ def make_replies(
     version = str(manifest)
 
     def letters(outbox: Outbox) -> DeadLetters:
-        timeout_s, topic = settings.reply.timeout_s, settings.names.dead
+        names, timeout_s = settings.names, settings.reply.timeout_s
+        topic = names.dead if names.dead in names.written else None
         return DeadLetters(outbox, topic, dead_partitions, settings.worker, version, timeout_s)
 
     columns = ActionColumns(manifest.outputs, version, settings.worker)

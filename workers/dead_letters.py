@@ -23,9 +23,11 @@ MAX_KEY_BYTES = 1024
 
 
 class DeadLetters:
-    """Writes refusals that carry a dead-letter label to the fleet's dead-letter topic."""
+    """Writes refusals that carry a dead-letter label to the fleet's dead-letter topic; a shadow has none."""
 
-    def __init__(self, outbox: Outbox, topic: str, partitions: int, worker: str, model: str, within_s: float) -> None:
+    def __init__(
+        self, outbox: Outbox, topic: str | None, partitions: int, worker: str, model: str, within_s: float
+    ) -> None:
         self._outbox = outbox
         self._topic = topic
         self._partitioner = Partitioner(partitions)
@@ -38,6 +40,8 @@ class DeadLetters:
 
         Raises `SendFailed` when the broker does not take them; their offsets must then not be committed.
         """
+        if self._topic is None:
+            return
         for refusal in refusals:
             if refusal.dead is not None:
                 record = refusal.request.record
@@ -55,7 +59,7 @@ class DeadLetters:
         for letter in letters:
             log.warning("dead_letter_cut", topic=letter.topic, size_bytes=letter.size_bytes)
             key = (letter.key or b"")[:MAX_KEY_BYTES]
-            self._outbox.add(self._topic, self._partitioner(key), key, None, _without_state(letter))
+            self._outbox.add(letter.topic, self._partitioner(key), key, None, _without_state(letter))
         await self._outbox.flush(self._within_s)
 
     def _headers(self, refusal: Refusal) -> list[tuple[str, bytes]]:

@@ -34,6 +34,7 @@ from workers.admit import ReplyTopics
 from workers.assembly import (
     Intake,
     check_fits,
+    following_shares,
     make_intake,
     make_predictor,
     make_predictors,
@@ -145,13 +146,13 @@ class Life:
     async def _connect_and_serve(self) -> None:
         settings = self._settings
         replies, dead = [await self._producer(use) for use in ("replies", "dead")]
-        await require_topics(replies, [*settings.names.all_topics(), *settings.reply.topics])
-        reply_topics, dead_partitions = (
-            await self._reply_topics(replies),
-            await dead.partitions_for(settings.names.dead),
-        )
+        names, named = settings.names, () if settings.shadow else settings.reply.topics
+        await require_topics(replies, [*names.all_topics(), *named])
+        counts = {topic: len(await replies.partitions_for(topic)) for topic in (names.actions, *named)}
+        reply_topics = ReplyTopics(counts, all_to_default=settings.shadow)
+        dead_partitions = len(await dead.partitions_for(names.written[-1]))
         worker = make_worker(settings, self._manifest, self._predictors, reply_topics, self._metrics)
-        worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, len(dead_partitions)))
+        worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, dead_partitions))
         session_s = settings.kafka.session_timeout_ms / 1000
         await wait_for_predecessor(settings.worker, self._namesakes, session_s, self._signals.stop)
         if self._signals.stop.is_set():  # joining would only disturb the others
@@ -174,10 +175,6 @@ class Life:
         acks: Literal["all", 1] = "all" if settings.reply.acks == "all" else 1
         return await self._started(make_producer(settings.kafka, client_id=client_id, acks=acks))
 
-    async def _reply_topics(self, producer: AIOKafkaProducer) -> ReplyTopics:
-        topics = (self._settings.names.actions, *self._settings.reply.topics)
-        return ReplyTopics({topic: len(await producer.partitions_for(topic)) for topic in topics})
-
     async def _add_intake(self, worker: Worker, lane: Lane) -> None:
         settings = self._settings
         # One client_id in all lanes: the Range assignor then gives a worker the same numbers everywhere.
@@ -185,6 +182,7 @@ class Life:
             settings.kafka,
             client_id=settings.worker,
             group_id=settings.names.group(lane),
+            auto_offset_reset="latest" if settings.shadow else "earliest",  # a candidate need not answer the past
             fetch_max_wait_ms=getattr(settings.lanes, lane).fetch_max_wait_ms,
         )
         await self._started(consumer)
@@ -218,6 +216,7 @@ class Life:
             self._predictors,
             self._intakes,
             lambda number: make_predictor(settings, number, metrics),
+            following_shares(settings),
             self._health,
         )
 

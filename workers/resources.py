@@ -1,4 +1,6 @@
-"""Which cores and how many threads each predictor gets, from what this process may use. Run at start, before loading.
+"""Which cores and how many threads each predictor gets, from what this process may use. Run at start, before
+loading; a few times a minute the supervisor looks again, as a container's quota may change while it runs. Threads then
+follow, cores do not.
 
 The event loop needs a core of its own: a forward pass that spreads over all of them makes every poll and answer wait.
 A container's CPU quota counts like a number of cores, although torch and the operating system show all of them.
@@ -7,7 +9,7 @@ A container's CPU quota counts like a number of cores, although torch and the op
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,6 +48,10 @@ class Share:
     cores: tuple[int, ...]
     threads: int
     why: str
+
+
+LookAtCpus = Callable[[], Sequence[Share]]
+"""Each predictor's share of what this process may use now."""
 
 
 def read_cpus(root: Path = Path("/")) -> Cpus:

@@ -18,6 +18,7 @@ from workers.health import Health
 from workers.logs import get_logger
 from workers.predictors.predictor import Predictor
 from workers.requests import Batch
+from workers.resources import LookAtCpus
 from workers.settings import Settings
 from workers.stalls import Look, Stalls
 from workers.worker import Down, Worker
@@ -30,6 +31,9 @@ RELOAD_AFTER_MAX_S = 15.0
 """A model that does not load, or breaks again at once, is loaded anew after twice as long each time, up to this."""
 LAYER_BOUND_S = 30.0
 """A layer of Kafka with work that stands still this long is stuck: three session time-outs."""
+
+LOOK_AT_CPUS_S = 5.0
+"""A quota changes when somebody changes it; each look reads a few small files in half a ms."""
 
 SUSPECTS_TOLD = 5
 """Of a batch, in the log: who has to skip a state that ends every worker finds it by these."""
@@ -47,6 +51,7 @@ class Supervisor:
         predictors: Sequence[Predictor],
         intakes: Mapping[Lane, Intake],
         make_predictor: MakePredictor,
+        look_at_cpus: LookAtCpus,
         health: Health,
     ) -> None:
         self._settings = settings
@@ -56,6 +61,8 @@ class Supervisor:
         self._tries = [0] * len(predictors)
         self._intakes = intakes
         self._make_predictor = make_predictor
+        self._look_at_cpus = look_at_cpus
+        self._looked_at_cpus_s = 0.0
         self._health = health
         self._stalls = Stalls()
         self._broken: BaseException | None = None
@@ -76,6 +83,7 @@ class Supervisor:
                     raise PredictorBroken(text) from self._broken
                 self._look_at_predictors(replacing)
                 self._look_at_layers(now_s)
+                self._follow_cpus(now_s)
                 self._give_up(now_s)
                 await asyncio.sleep(EVERY_S)
 
@@ -146,6 +154,20 @@ class Supervisor:
         self._worker.restore(number, predictor)
         self._health.recovered("predictors")
         log.warning("predictor_replaced", predictor=predictor.name)
+
+    def _follow_cpus(self, now_s: float) -> None:
+        """More threads than the quota allows cost several times the time of a batch (docs/performance.md)."""
+        if now_s - self._looked_at_cpus_s < LOOK_AT_CPUS_S:
+            return
+        self._looked_at_cpus_s = now_s
+        try:
+            parts = self._look_at_cpus()
+        except FleetError:  # cores that the settings name are gone: the kernel has put their threads elsewhere
+            return
+        for predictor, part in zip(self._predictors, parts, strict=True):
+            if part.threads != predictor.threads:
+                log.info("threads", predictor=predictor.name, before=predictor.threads, now=part.threads, why=part.why)
+                predictor.threads = part.threads
 
     def _look_at_layers(self, now_s: float) -> None:
         stuck = self._stalls.look(now_s, self._looks())

@@ -7,9 +7,10 @@ import shlex
 import pytest
 
 from topics.acls import ROLES, Acl, Role, acls_of, kafka_acls_commands
-from topics.names import FleetNames
+from topics.names import FleetNames, ShadowNames
 
 NAMES = FleetNames("game")
+NAMES_OF_LANES = ("high", "normal", "low")
 LANES = ("game.states.high", "game.states.normal", "game.states.low")
 
 
@@ -71,3 +72,12 @@ def test_commands_say_the_same() -> None:
         for flag, name in zip(resources[::2], resources[1::2], strict=True):
             read_back.append(Acl(principal, flag.removeprefix("--"), name, operation))  # type: ignore[arg-type]
     assert sorted(read_back) == sorted(acls)
+
+
+def test_a_shadow_may_write_its_answers_alone() -> None:
+    """It cannot answer an agent, write a letter or move a live group, whatever goes wrong in it."""
+    acls = acls_of("worker", "User:candidate", ShadowNames("arena"))
+    assert [acl.name for acl in acls if acl.operation == "Write"] == ["arena.actions.shadow"]
+    assert {acl.name for acl in acls if acl.resource == "group"} == {
+        f"arena.shadow.{lane}" for lane in ("high", "normal", "low")
+    }

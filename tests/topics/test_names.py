@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topics.errors import SettingsError
-from topics.names import LANES, FleetNames
+from topics.names import LANES, FleetNames, ShadowNames
 
 
 def test_every_name_starts_with_the_fleet() -> None:
@@ -45,3 +45,13 @@ def test_names_that_kafka_refuses_are_refused_at_once(fleet: str) -> None:
 def test_the_longest_fleet_name_gives_legal_topics() -> None:
     """Kafka's limit is 249 characters a topic."""
     assert max(map(len, FleetNames("a" * 200).all_topics())) <= 249
+
+
+def test_a_shadow_shares_the_states_and_nothing_else() -> None:
+    """Its groups, transactional IDs and answers are its own, and it writes nothing that the live fleet has."""
+    live, shadow = FleetNames("arena"), ShadowNames("arena")
+    assert shadow.state_topics() == live.state_topics()
+    assert shadow.all_topics() == (*live.state_topics(), "arena.actions.shadow")
+    assert not set(shadow.written) & set(live.all_topics())
+    assert shadow.group("high") == "arena.shadow.high"
+    assert shadow.transactional_id("low", 3) != live.transactional_id("low", 3)

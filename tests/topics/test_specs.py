@@ -42,3 +42,10 @@ def test_a_state_of_the_largest_size_fits_as_a_dead_letter() -> None:
     """Payload plus the headers that say what was wrong."""
     sizes = {spec.name: int(spec.configs["max.message.bytes"]) for spec in specs_of(FleetSettings(name="f"))}
     assert sizes["f.dead"] > sizes["f.states.high"] > FleetSettings().topics.max_record_bytes
+
+
+def test_a_shadow_needs_its_answers_topic_and_no_dead_letters() -> None:
+    """As many partitions as the live one, so that answers lie side by side."""
+    live, shadow = specs_of(FleetSettings(name="arena")), specs_of(FleetSettings(name="arena", shadow=True))
+    assert [spec.name for spec in shadow] == [*(spec.name for spec in live[:3]), "arena.actions.shadow"]
+    assert shadow[3].partitions == live[3].partitions and shadow[3].configs == live[3].configs

@@ -11,14 +11,16 @@ from topics.names import LANES
 from workers.health import Health
 from workers.lanes import Lanes
 from workers.offsets import LaneOffsets
-from workers.settings import Settings
-from workers.supervise import LAYER_BOUND_S, Supervisor
+from workers.resources import Cpus, Share, share
+from workers.settings import PredictorSettings, Settings
+from workers.supervise import LAYER_BOUND_S, LOOK_AT_CPUS_S, Supervisor
 
 
 class Bench:
     """A supervisor over real state, its clock moved by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, predictors: Any = None) -> None:
+        self.shares: list[Share] = []
         self.health = Health()
         self.offsets = {lane: LaneOffsets(f"f.states.{lane}") for lane in LANES}
         self.lanes = Lanes({"high": 8, "normal": 8, "low": 8})
@@ -35,12 +37,42 @@ class Bench:
         for lane in LANES:
             self.offsets[lane].assign([0])
         self.supervisor = Supervisor(
-            Settings(), worker, [], intakes, lambda _: pytest.fail("no predictor"), self.health
+            Settings(),
+            worker,
+            predictors or [],
+            intakes,
+            lambda _: pytest.fail("no predictor"),
+            lambda: self.shares,
+            self.health,
         )
 
     def stuck(self, now_s: float) -> list[str]:
         self.supervisor._look_at_layers(now_s)
         return sorted(self.health.stalls)
+
+
+def test_threads_follow_the_quota() -> None:
+    """It is looked at every few seconds, and a predictor hears of what has changed."""
+    predictors = [SimpleNamespace(name=name, threads=3, deliver=lambda *_: None) for name in ("cpu#0", "cpu#1")]
+    bench = Bench(predictors)
+    bench.shares = [Share((), 3, "its part"), Share((), 1, "its part")]
+    bench.supervisor._follow_cpus(100)
+    assert [predictor.threads for predictor in predictors] == [3, 1]
+    bench.shares = [Share((), 5, "its part"), Share((), 5, "its part")]
+    bench.supervisor._follow_cpus(100 + LOOK_AT_CPUS_S / 2)
+    assert [predictor.threads for predictor in predictors] == [3, 1]
+    bench.supervisor._follow_cpus(100 + LOOK_AT_CPUS_S)
+    assert [predictor.threads for predictor in predictors] == [5, 5]
+
+
+def test_cores_that_are_gone_change_no_threads() -> None:
+    """That some of those named in the settings are taken away is no reason to end a worker that serves."""
+    predictor = SimpleNamespace(name="cpu", threads=3, deliver=lambda *_: None)
+    bench = Bench([predictor])
+    cpus = Cpus((0, 1), machine=4)
+    bench.supervisor._look_at_cpus = lambda: share([PredictorSettings(cores=(3,))], 1 << 30, cpus)
+    bench.supervisor._follow_cpus(100)
+    assert predictor.threads == 3
 
 
 def test_records_that_are_not_fetched_although_there_is_room_turn_livez_red() -> None:

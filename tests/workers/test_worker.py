@@ -23,6 +23,7 @@ from workers.models.simulated import Device, SimulatedModel, load_simulated
 from workers.offsets import PartitionOffsets
 from workers.predictors.predictor import Predictor
 from workers.requests import Batch, Predicted, Refusal, Request
+from workers.resources import Share
 from workers.settings import HangSettings, Settings
 from workers.supervise import Supervisor
 from workers.worker import Worker
@@ -123,7 +124,9 @@ class Bench:
         self.worker = make_worker(self.settings, manifest, [predictor], topics, Metrics(max_batch=64))
         self.replies = Replies(self.worker, self.n)
         self.worker.reply_through(self.replies)  # type: ignore[arg-type]
-        self.supervisor = Supervisor(self.settings, self.worker, [predictor], {}, lambda _: self.predictor(), Health())
+        self.supervisor = Supervisor(
+            self.settings, self.worker, [predictor], {}, lambda _: self.predictor(), lambda: [ONE], Health()
+        )
 
     def predictor(self) -> Predictor:
         return Predictor("sim", lambda: self.kind(load_simulated(CARTPOLE, DEVICE).manifest, DEVICE), METRICS)
@@ -134,6 +137,7 @@ class Bench:
 
 
 METRICS = Metrics(max_batch=64)
+ONE = Share((), 1, "no CPU")
 
 
 @pytest.fixture(autouse=True)

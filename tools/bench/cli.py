@@ -27,7 +27,7 @@ from tools.bench.fill import fill as run_fill
 from tools.bench.idle import idle as run_idle
 from tools.bench.lanes import Plan as LanesPlan
 from tools.bench.lanes import lanes as run_lanes
-from tools.bench.machine import machine
+from tools.bench.machine import bare_machine, machine
 from tools.bench.open_loop import Plan as OpenPlan
 from tools.bench.open_loop import open_loop as run_open
 from tools.bench.peers.report import show_peers
@@ -35,6 +35,7 @@ from tools.bench.peers.results import as_dict as found_peers
 from tools.bench.peers.run import Plan as PeersPlan
 from tools.bench.peers.run import compare, install
 from tools.bench.peers.systems import chosen
+from tools.bench.recording import recording as run_recording
 from tools.bench.report import show_result
 from tools.bench.results import Result
 from tools.bench.rig import Rig, bench_settings, open_rig
@@ -232,6 +233,18 @@ def _kind(text: str) -> Kind:
         if kind == text:
             return kind
     raise SettingsError(f"--arrivals is {text!r}, expected one of {', '.join(KINDS)}")
+
+
+@app.command()
+def recording(
+    records: Annotated[int, typer.Option(min=1000, help="Records of the made-up day.")] = 1_000_000,
+    json_file: Json = None,
+) -> None:
+    """A day's recording written, planned and read. Needs no Kafka."""
+    found = {**_found(asyncio.run(run_recording(records, Show(Console(stderr=True))))), "machine": bare_machine()}
+    show_result(Console(), found)
+    if json_file is not None:
+        _write(json_file, found)
 
 
 def _bench(

@@ -112,6 +112,7 @@ class Rig:
             "FLEET_MODEL__PATH": str(settings.model.path),
             "FLEET_PREDICTORS": json.dumps([predictor.model_dump(mode="json") for predictor in settings.predictors]),
             "FLEET_BATCH__MAX_BATCH": str(settings.batch.max_batch),
+            "FLEET_BATCH__MAX_WAIT_MS": str(settings.batch.max_wait_ms),
             "FLEET_BATCH__FAST_PASS_WAIT_MS": str(settings.batch.fast_pass_wait_ms),
             "FLEET_HTTP__PORT": str(port),
             "FLEET_LOG__FORMAT": "json",

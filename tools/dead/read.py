@@ -10,22 +10,18 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from tools.dead.ledger import Ledger
 from tools.dead.notes import decode_note, is_note
-from topics.closing import network_of
-from topics.errors import BrokerUnavailable
-from topics.kafka import log_ends, make_consumer, require_topics
+from tools.offsets import STALLED_AFTER_S, begins_of, ends_of, stalled
+from topics.kafka import make_consumer
 from topics.letters import DeadLetter, read_letter
 from topics.settings import KafkaSettings
 
 CLIENT_ID: Final = "fleet-dead"
 POLL_MS: Final = 200
 RECORDS_PER_POLL: Final = 2000
-STALLED_AFTER_S: Final = 15.0
-"""Several times what a leader's move takes."""
 PARTITION_FETCH_BYTES: Final = 2 << 20
 """Nothing here is urgent: few large fetches."""
 
@@ -45,30 +41,6 @@ def make_reader(kafka: KafkaSettings) -> AIOKafkaConsumer:
         auto_offset_reset="earliest",
         max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
     )
-
-
-async def ends_of(consumer: AIOKafkaConsumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offsets that the next records will get: reading that far waits for transactions that are still open."""
-    return await _bounded(consumer, log_ends(consumer, places))
-
-
-async def begins_of(consumer: AIOKafkaConsumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offsets of the oldest records that are still there."""
-    found: dict[TopicPartition, int] = await _bounded(consumer, consumer.beginning_offsets(list(places)))
-    return found
-
-
-async def span_of(consumer: AIOKafkaConsumer, place: TopicPartition) -> tuple[int, int]:
-    """The oldest offset that is still there, and the next one."""
-    return (await begins_of(consumer, [place]))[place], (await ends_of(consumer, [place]))[place]
-
-
-async def _bounded(consumer: AIOKafkaConsumer, asking: object) -> dict[TopicPartition, int]:
-    try:
-        async with asyncio.timeout(STALLED_AFTER_S):
-            return await asking  # type: ignore[misc, no-any-return]
-    except (TimeoutError, KafkaError) as error:
-        raise _stalled(consumer, "does not tell its offsets") from error
 
 
 async def read_through(
@@ -97,12 +69,7 @@ async def read_through(
                 del left[place]
         if loop.time() > give_up_at:
             place = next(iter(left))
-            raise _stalled(consumer, f"delivers nothing of {place.topic} partition {place.partition}")
-
-
-def _stalled(consumer: AIOKafkaConsumer, what: str) -> BrokerUnavailable:
-    servers = consumer._client._bootstrap_servers
-    return BrokerUnavailable(f"the cluster at {servers} {what} within {STALLED_AFTER_S:g} s: look at its brokers")
+            raise stalled(consumer, f"delivers nothing of {place.topic} partition {place.partition}")
 
 
 class DeadTopic:
@@ -148,10 +115,3 @@ async def read_letters(
     async for records in read_through(consumer, spans):
         found = [record for record in records if record.offset in sought[record.partition] and not is_note(record)]
         yield [read_letter(record) for record in found]
-
-
-async def partition_counts(consumer: AIOKafkaConsumer, topics: Sequence[str]) -> dict[str, int]:
-    """How many partitions each topic has on the cluster. Raises `TopicMissing`."""
-    await require_topics(consumer, topics)
-    cluster = await network_of(consumer).fetch_all_metadata()
-    return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}

@@ -22,9 +22,10 @@ from aiokafka.structs import TopicPartition
 
 from tools.dead.ledger import LetterId, Run
 from tools.dead.notes import VERSION, Note, encode_note
-from tools.dead.read import DeadTopic, ends_of
+from tools.dead.read import DeadTopic
 from tools.dead.resend import Resend, Resender, Unsendable
 from tools.dead.settle import settle
+from tools.offsets import ends_of
 from topics.errors import FleetError
 from topics.letters import NOTE, DeadLetter
 from topics.outbox import Outbox

@@ -13,7 +13,8 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from tools.dead.ledger import LetterId, SentBatch
-from tools.dead.read import begins_of, ends_of, read_through
+from tools.dead.read import read_through
+from tools.offsets import begins_of, ends_of
 from topics.letters import LETTER, RUN
 
 

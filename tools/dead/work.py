@@ -20,12 +20,11 @@ from tools.dead.read import (
     Progress,
     make_reader,
     no_progress,
-    partition_counts,
     read_letters,
-    span_of,
 )
 from tools.dead.redrive import Pace, Redrive, Report, due, new_run
 from tools.dead.resend import Resend, Resender, Unsendable
+from tools.offsets import partition_counts, span_of
 from topics.kafka import make_producer, started
 from topics.letters import DeadLetter
 from topics.settings import FleetSettings

@@ -34,6 +34,9 @@ class Model(Protocol):
         depend on its neighbours; on how exactly they do not depend on the bucket, see docs/models.md.
         """
 
+    def use_threads(self, threads: int) -> None:
+        """Passes that the calling thread makes on a CPU take so many threads from now on."""
+
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         """Bind the calling thread (`threads`) and run every bucket a few times, smallest first;
         `on_bucket(rows, took_us)` after each, with the time of its last run. Call it once, from the thread that

@@ -82,6 +82,9 @@ class SimulatedModel:
             time.sleep(left_s)
         self._overslept_s = min(max(time.monotonic() - end_s, 0.0), MOST_OVERSLEPT_S)
 
+    def use_threads(self, threads: int) -> None:
+        """It has none."""
+
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         for rows in self.manifest.buckets:
             begun_s = time.monotonic()

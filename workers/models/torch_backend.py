@@ -68,6 +68,9 @@ class TorchModel:
             found = f"{self.device} has no memory for a batch of {bucket.rows} of {self.manifest}"
             raise OutOfMemory(f"{found}, leave out such buckets: {one_line(error)}") from error
 
+    def use_threads(self, threads: int) -> None:
+        use_threads(threads)
+
     def warm_up(self, on_bucket: OnBucket = no_report) -> None:
         use_threads(self._threads)
         for bucket in self._buckets:

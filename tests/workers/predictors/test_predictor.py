@@ -100,6 +100,26 @@ async def test_foreign_code_and_slow_models_keep_their_thread(factory: str, seco
     assert await predictor.stop(5)
 
 
+async def test_threads_change_between_batches_in_the_predictors_own_thread() -> None:
+    """Their number belongs to the thread that makes the passes; what runs is not disturbed."""
+    model, told, ran = Gated(), [], asyncio.Queue[Predicted]()
+    model.use_threads = lambda threads: told.append((threads, threading.current_thread().name))  # type: ignore[attr-defined]
+    predictor = Predictor("cpu", lambda: model, Metrics(max_batch=8), threads=2)
+    await predictor.start()
+    predictor.deliver(ran.put_nowait, lambda error: pytest.fail(str(error)))
+    predictor.submit(batch("a"))
+    await asyncio.to_thread(model.entered.wait, 5)
+    predictor.threads = 1
+    assert told == []
+    model.gate.set()
+    for agent in ("b", "c"):
+        predictor.submit(batch(agent))
+    for _ in range(3):
+        await asyncio.wait_for(ran.get(), 5)
+    assert told == [(1, "predictor-cpu")]
+    assert await predictor.stop(5)
+
+
 async def test_a_model_that_does_not_load_is_told_at_start() -> None:
     """In one line that names the predictor."""
 

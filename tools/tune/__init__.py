@@ -1,0 +1,1 @@
+"""`fleet tune`: from a target to settings, on simulated time, and a run that checks them."""
