@@ -63,17 +63,21 @@ class LaneQueue:
         if len(last_rank) > 2 * self.max_depth:  # forget agents that have nothing queued
             self._last_rank = {request.agent: request.rank for request in sorted(queue, key=_rank)}
 
-    def take(self, n: int, now_us: int, busy: Container[bytes] = (), *, suspects: bool = True) -> Taken:
+    def take(
+        self, n: int, now_us: int, busy: Container[bytes] = (), *, surely_us: int = 0, suspects: bool = True
+    ) -> Taken:
         """Up to `n` requests by rank, leaving those of `busy` agents where they are; what expired comes out as well.
 
+        `now_us` is the time that deadlines are held against: now, or when an answer could be there. Who has less time
+        than until `surely_us` gets only seats that nobody else wants.
         A suspect (`Request.hangs`) comes out alone; without `suspects`, nothing comes out from the first one on.
-        `now_us` is the time that deadlines are held against: now, or when an answer could be there.
         Everything that comes out counts as in flight until `answered`.
         """
         self._sort()
-        queue, taken, skipped = self._queue, Taken([], []), []
+        queue, taken, skipped, pressed = self._queue, Taken([], []), [], []
         requests, expired = taken.requests, taken.expired
         held: set[bytes] = set()
+        hurried: set[bytes] = set()
         while queue and len(requests) < n:
             request = queue.popleft()
             if request.deadline_us <= now_us:
@@ -81,15 +85,23 @@ class LaneQueue:
             elif busy and (request.agent in busy or request.agent in held):
                 held.add(request.agent)
                 skipped.append(request)
-            elif request.hangs and (requests or not suspects):  # it runs alone, so that it takes nobody with it
-                queue.appendleft(request)
+            elif request.hangs:
+                if requests or pressed or not suspects:
+                    queue.appendleft(request)
+                else:  # alone, so that it takes nobody with it
+                    requests.append(request)
                 break
+            elif request.deadline_us <= surely_us or request.agent in hurried:
+                hurried.add(request.agent)
+                pressed.append(request)
             else:
                 requests.append(request)
-                if request.hangs:
-                    break
+        if pressed:
+            free = n - len(requests)
+            taken.requests = sorted(requests + pressed[:free], key=_rank)
+            skipped = sorted(skipped + pressed[free:], key=_rank)
         queue.extendleft(reversed(skipped))
-        self.in_flight += len(requests) + len(expired)
+        self.in_flight += len(taken.requests) + len(expired)
         return taken
 
     def expire(self, now_us: int) -> list[Request]:

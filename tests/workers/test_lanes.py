@@ -79,6 +79,16 @@ def test_busy_agents_keep_their_place() -> None:
     assert [found.seq for found in lane.take(3, 0).requests] == [1, 2]
 
 
+def test_an_agents_later_state_never_takes_the_seat_that_its_earlier_one_does_not_get() -> None:
+    """Who is pressed for time waits for what is left, and so do the states behind it."""
+    lane = LaneQueue("normal", 10)
+    lane.put([request("a", seq=1, deadline_us=50), request("a", seq=2, deadline_us=900), request("b", deadline_us=900)])
+    lane.put([request("c", deadline_us=950)])
+    taken = lane.take(3, 0, surely_us=60).requests
+    assert [(found.agent, found.seq) for found in taken] == [(b"a", 1), (b"b", 0), (b"c", 0)]
+    assert [(found.agent, found.seq) for found in lane.take(3, 0).requests] == [(b"a", 2)]
+
+
 def test_what_is_put_back_keeps_its_place() -> None:
     """Before its agent's later states, also those of the same poll."""
     lane = LaneQueue("normal", 10)
