@@ -17,7 +17,7 @@ from topics.names import LANES, Lane
 from workers.requests import NEVER, Request
 
 TARGET_US: Final[dict[Lane, int]] = {"high": 20_000, "normal": 50_000, "low": 1_000_000}
-"""Where a state without a deadline ranks among those with one: the mission's targets per lane, µs."""
+"""Where a state without a deadline, or with a later one, ranks among the others: the mission's targets per lane, µs."""
 
 
 @dataclass(slots=True)
@@ -52,8 +52,7 @@ class LaneQueue:
         queue, last_rank, target = self._queue, self._last_rank, TARGET_US[self.lane]
         highest = queue[-1].rank if queue else 0
         for request in requests:
-            deadline = request.deadline_us
-            rank = deadline if deadline != NEVER else request.received_us + target
+            rank = min(request.deadline_us, request.received_us + target)
             earlier = last_rank.get(request.agent, -1)
             request.rank = last_rank[request.agent] = rank = max(rank, earlier + 1)
             if rank < highest:

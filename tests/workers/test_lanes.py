@@ -30,6 +30,14 @@ def test_the_earliest_deadline_leaves_first() -> None:
     assert agents(lane.take(3, 0).requests) == ["soon", "late", "none"]
 
 
+def test_a_generous_deadline_is_no_worse_than_none() -> None:
+    """Its state would wait behind all that come later, and its agent's urgent ones behind it, answered by nobody."""
+    lane = LaneQueue("normal", 10)
+    lane.put([request("a", seq=1, deadline_us=3_600_000_000), request("a", seq=2, deadline_us=60_000)])
+    lane.put([request(str(at), received_us=20_000) for at in range(5)])
+    assert [(found.agent, found.seq) for found in lane.take(2, 30_000).requests] == [(b"a", 1), (b"a", 2)]
+
+
 def test_a_state_never_overtakes_an_earlier_one_of_its_agent() -> None:
     """Even with a closer deadline: the promise of order per agent is stronger."""
     lane = LaneQueue("normal", 10)
