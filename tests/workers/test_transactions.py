@@ -17,7 +17,7 @@ from topics.columns import ActionColumns
 from topics.outbox import Outbox, SendFailed
 from topics.tensors import TensorSpec
 from topics.wire import decode_action
-from workers import transactions
+from workers import source, transactions
 from workers.dead_letters import DeadLetters
 from workers.errors import PartitionTaken, TakeOverFailed
 from workers.finished import decode
@@ -113,7 +113,7 @@ class Bench:
         self.answered: list[int] = []
         encoder = Encoder(ActionColumns([TensorSpec("action", "int64", ())], "m v1", "w"), ["action"], "m v1", "w")
         self.out = Transactions(SETTINGS, self._letters, encoder, self._count, Metrics(max_batch=8))
-        monkeypatch.setattr(transactions, "stop", self._stop)
+        monkeypatch.setattr(source, "stop", self._stop)
         monkeypatch.setattr(self.out, "_producer", self._start)
 
     def _letters(self, outbox: Outbox) -> DeadLetters:

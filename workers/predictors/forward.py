@@ -1,8 +1,9 @@
 """One batch through one model: collate, forward, find the rows at fault. Runs in the predictor's thread.
 
 A batch that raises is halved until the bad rows are alone, so one poisonous state costs its neighbours time, not their
-answers. A batch that the device has no memory for is halved as well, and the batches that follow are to be smaller. Not
-finite inputs and outputs are found on the whole batch at once.
+answers. Where several or all are bad, the model itself may be at fault. A batch that the device has no memory for is
+halved as well, and the batches that follow are to be smaller. Not finite inputs and outputs are found on the whole
+batch at once.
 """
 
 from __future__ import annotations
@@ -51,6 +52,24 @@ class Forward:
         self.largest_batch = self._piece
         if self._manifest.finite:
             faults = _not_finite(outputs, _FAILED) | faults
+        return outputs, faults
+
+    def attempt(
+        self, rows: Sequence[tuple[Row, ...]], waits_s: Sequence[float]
+    ) -> tuple[dict[str, Array], dict[int, Fault]] | str:
+        """The same, or why the model takes nothing any more.
+
+        A batch of which several rows, or all, did not come through says nothing about them if zeros do not come
+        through either: it is tried again after each of `waits_s`, and then the model is at fault.
+        """
+        for wait_s in waits_s:
+            outputs, faults = self(rows)
+            if not _many_raised(faults, len(rows)) or self.probe() is None:
+                return outputs, faults
+            time.sleep(wait_s)
+        outputs, faults = self(rows)
+        if _many_raised(faults, len(rows)) and (broken := self.probe()):
+            return broken
         return outputs, faults
 
     def bucket(self, n: int) -> int:
@@ -102,6 +121,12 @@ class Forward:
 
 _REFUSED = Fault("rejected", "wrong_input", "holds NaN or infinity, which the model refuses")
 _FAILED = Fault("failed", "not_finite_output", "came out with NaN or infinity")
+
+
+def _many_raised(faults: Mapping[int, Fault], rows: int) -> bool:
+    """Not one bad row among good ones, but none that came through, or several: a device may be lost in mid-batch."""
+    raised = sum([fault.label == MODEL_ERROR for fault in faults.values()])
+    return raised > 1 or (raised == 1 and len(faults) == rows)
 
 
 def _zeroed(array: Array) -> Array:

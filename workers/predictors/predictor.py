@@ -2,11 +2,7 @@
 
 The event loop hands it batches (`submit`) and gets each back through a callback on the loop, in the order they ran.
 The inbox is bounded by the schedule: one batch running, one urgent, one ready.
-
-A model that is quick enough runs on the event loop itself: for a forward pass of some 100 µs, handing Python's
-interpreter lock to a thread and back may cost more than the pass (two trial rounds in docs/performance.md: half as many
-decisions/s again in one, none more in the other, less CPU in both). Only built-in factories on a CPU qualify: their
-code cannot hang, so the loop cannot either.
+A model that is quick enough (`quick`) runs on the event loop itself.
 """
 
 from __future__ import annotations
@@ -14,32 +10,23 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
-import timeit
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
-import numpy as np
-
 from topics.errors import FleetError
-from topics.observations import Row
-from topics.tensors import Array
 from workers.clock import now_us
 from workers.metrics import Metrics
 from workers.models.model import Model
 from workers.predictors.forward import MODEL_ERROR, Forward
-from workers.requests import Batch, Fault, Predicted
+from workers.predictors.quick import is_quick
+from workers.requests import Batch, Predicted
 
 LoadModel = Callable[[], Model]
 OnPredicted = Callable[[Predicted], None]
 OnBroken = Callable[[BaseException], None]
 
-ON_LOOP_BELOW_US: Final = 500
-"""A forward pass of a full batch must be quicker than this to run on the event loop: as long as the admission of one
-poll, so it delays nothing more than that does."""
-TIMED_RUNS: Final = 5
 TURN_US: Final = 1000
 """How long one turn of the event loop runs batches, if there are more. Back to back they find their code in the
 processor's caches: a batch of 64 takes 60 µs instead of 100. Polls and acknowledgements wait no longer than this."""
@@ -199,7 +186,7 @@ class Predictor:
             model = self._load()
             model.warm_up(self.warm_us.__setitem__)
             # In this thread: before `warm_up` runs in the event loop's, a pass there uses all cores and may take 40 ms.
-            self._is_quick = self._quick_rows is not None and _is_quick(model, self._quick_rows)
+            self._is_quick = self._quick_rows is not None and is_quick(model, self._quick_rows)
             forward = self._forward = Forward(model, BACK_OFF_S)
         except Exception as error:  # reported to whoever awaits the start
             found = error if isinstance(error, FleetError) else _translated(self.name, error)
@@ -224,13 +211,15 @@ class Predictor:
         self.running = batch
         started_us = self._running_since_us = now_us()
         self._metrics.batch_started(self.name, started_us / 1e6)
-        found = self._try(forward, [request.rows for request in batch.requests])
+        waits_s = BACK_OFF_S if self._loop is None else ()  # the event loop must not wait
+        found = forward.attempt([request.rows for request in batch.requests], waits_s)
         if self._is_fenced:  # what is to tell of this batch has been told
             return None
         ended_us = now_us()
         self._running_since_us = 0
         seconds = (ended_us - started_us) / 1e6
-        if found is None:
+        if isinstance(found, str):
+            self.broken = found
             self._metrics.batch_failed(self.name, seconds)
             return None
         self.running = None
@@ -243,38 +232,8 @@ class Predictor:
         self._metrics.stage("predict", seconds, len(batch))
         return Predicted(batch, outputs, started_us, ended_us, faults)
 
-    def _try(
-        self, forward: Forward, rows: Sequence[tuple[Row, ...]]
-    ) -> tuple[dict[str, Array], dict[int, Fault]] | None:
-        """A batch of which several rows, or all, did not come through says nothing about them if zeros do not come
-        through either: the model is tried again, and `broken` in the end."""
-        for wait_s in BACK_OFF_S if self._loop is None else ():
-            outputs, faults = forward(rows)
-            if not _many_raised(faults, len(rows)) or forward.probe() is None:
-                return outputs, faults
-            time.sleep(wait_s)
-        outputs, faults = forward(rows)
-        if _many_raised(faults, len(rows)):
-            self.broken = forward.probe()
-        return None if self.broken else (outputs, faults)
-
     def __repr__(self) -> str:
         return f"<Predictor {self.name} {len(self._urgent)}+{len(self._ready)} waiting>"
-
-
-def _many_raised(faults: Mapping[int, Fault], rows: int) -> bool:
-    """Not one bad row among good ones, but none that came through, or several: a device may be lost in mid-batch."""
-    raised = sum([fault.label == MODEL_ERROR for fault in faults.values()])
-    return raised > 1 or (raised == 1 and len(faults) == rows)
-
-
-def _is_quick(model: Model, rows: int) -> bool:
-    """Whether a forward pass over `rows` rows of zeros is quick, at its best, and no operator's own code runs in it."""
-    manifest = model.manifest
-    if ":" in manifest.backend.factory or rows > manifest.buckets[-1]:
-        return False
-    inputs = {spec.name: np.zeros((rows, *spec.shape), spec.numpy) for spec in manifest.inputs}
-    return min(timeit.repeat(lambda: model.predict(inputs), number=1, repeat=TIMED_RUNS)) * 1e6 < ON_LOOP_BELOW_US
 
 
 def _translated(name: str, error: Exception) -> FleetError:
