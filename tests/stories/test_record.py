@@ -119,6 +119,15 @@ async def test_filters_and_a_redaction_function(fleet: Fleet, tmp_path: Path) ->
     assert {one.key for one in found} == {b"agent-1", b"agent-2"}
 
 
+async def test_a_recording_of_several_files_is_one_recording(fleet: Fleet, tmp_path: Path) -> None:
+    """A new file after so many bytes, whichever way chunks are packed."""
+    path = tmp_path / "several"
+    await write(fleet, 500)
+    summary = await record(fleet, path, *ALL, "--rotate-size", "100KB", "--compression", "none")
+    assert summary["recording"]["files"] > 1
+    assert ids(in_recording(path)) == sorted(await in_kafka(fleet))
+
+
 async def test_offsets_of_single_partitions(fleet: Fleet, tmp_path: Path) -> None:
     """Both ends included; nothing else of the fleet is read."""
     await write(fleet, 60)
