@@ -26,7 +26,7 @@ from tests.stories.recorder import (
     write,
 )
 from tools.broker import start_broker
-from tools.recording.read import Recording
+from tools.recording.read import Gap, Recording
 from topics.kafka import make_admin, make_producer, started
 from topics.provision import ensure_topics
 from topics.settings import FleetSettings, KafkaSettings
@@ -101,10 +101,12 @@ async def test_what_retention_deletes_meanwhile_is_told_and_is_exit_code_1(fleet
     summary = await record(fleet, path, *ALL, code=1)
     assert summary["deleted"] == [{"topic": gone.topic, "partition": 5, "begin": 2, "end": 3}]
     assert [one.offset for one in in_recording(path) if (one.topic, one.partition) == gone] == [0, 1, 3]
+    noted = [gap for file in Recording.open(path).files for gap in file.gaps]
+    assert Gap(*gone, 2, 3, "deleted by the cluster before it could be read") in noted
 
 
 async def test_filters_and_a_redaction_function(fleet: Fleet, tmp_path: Path) -> None:
-    """Lanes, kinds, agents by glob; the function sees what the filters leave, and nothing else is written."""
+    """The function sees what the filters leave, nothing else is written, and what was left out is not read again."""
     await write(fleet, 70)
     hook = tmp_path / "hook.py"
     hook.write_text(
@@ -114,6 +116,8 @@ async def test_filters_and_a_redaction_function(fleet: Fleet, tmp_path: Path) ->
     flags = ("--kind", "states", "--lane", "high", "--agent", "agent-[12]", "--redact", f"{hook}:redact")
     summary = await record(fleet, tmp_path / "few", *ALL, *flags)
     assert (summary["records"], summary["left_out"], summary["redacted_out"]) == (19, 50, 1)
+    again = await record(fleet, tmp_path / "few", *ALL, *flags)
+    assert (again["records"], again["left_out"], again["recording"]["files"]) == (0, 0, 1)
     found = in_recording(tmp_path / "few")
     assert {(one.topic, one.value, one.headers) for one in found} == {(fleet.names.states("high"), b"", ())}
     assert {one.key for one in found} == {b"agent-1", b"agent-2"}
