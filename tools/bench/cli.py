@@ -35,6 +35,7 @@ from tools.bench.peers.results import as_dict as found_peers
 from tools.bench.peers.run import Plan as PeersPlan
 from tools.bench.peers.run import compare, install
 from tools.bench.peers.systems import chosen
+from tools.bench.record import record as run_record
 from tools.bench.recording import recording as run_recording
 from tools.bench.report import show_result
 from tools.bench.results import Result
@@ -233,6 +234,12 @@ def _kind(text: str) -> Kind:
         if kind == text:
             return kind
     raise SettingsError(f"--arrivals is {text!r}, expected one of {', '.join(KINDS)}")
+
+
+@app.command()
+def record(records: Records = 300_000, rounds: Rounds = 3, servers: Servers = None, json_file: Json = None) -> None:
+    """A backlog through `fleet record` on one core."""
+    _bench({"record": lambda rig, show: run_record(rig, records, rounds, show)}, None, servers, json_file)
 
 
 @app.command()
