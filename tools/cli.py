@@ -45,6 +45,7 @@ COMMANDS = {
     "dead": Entry("tools.dead.cli", "app", "Look at dead letters, and send them again."),
     "record": Entry("tools.record.cli", "command", "Record the traffic of a fleet into files."),
     "recording": Entry("tools.recording.cli", "app", "Look at recordings of traffic, cut, merge and convert them."),
+    "report": Entry("tools.report.cli", "command", "A recording as one HTML page that opens offline."),
     "diff": Entry("tools.diff.cli", "command", "Compare the answers of two recordings, state by state."),
     "settings": Entry("tools.settings", "command", "Show every setting, its value and where it came from."),
     "tune": Entry("tools.tune.cli", "command", "Find the settings that meet a target, and check them."),

@@ -18,8 +18,8 @@ COLOURS: Final = ("#2a7fd4", "#d9632a", "#2f9e58", "#b04ec2", "#a38410", "#2aa5a
 """Told apart by most colour-blind people, and with contrast on white and on near black."""
 INK: Final = "#010203"
 """Stands for the text's colour while matplotlib draws."""
-SIZE_INCHES: Final = (6.4, 3.4)
-"""At 72 units an inch letters stay readable on a telephone."""
+SIZE_INCHES: Final = (5.2, 3.1)
+"""Scaled to the width of a telephone, letters are still 10 pixels high."""
 
 
 class PlotsMissing(FleetError):
