@@ -32,6 +32,7 @@ def line_chart(
     title: str,
     x_label: str,
     y_label: str,
+    log_x: bool = False,
     log_y: bool = False,
 ) -> str:
     """A line for each series of (x, y), with a legend where there are several."""
@@ -40,6 +41,9 @@ def line_chart(
         for colour, (name, points) in zip(_colours(len(series)), series.items(), strict=True):
             marker = "o" if len(points) < 30 else ""
             axes.plot(*_columns(points), color=colour, label=name, linewidth=1.6, marker=marker, markersize=4)
+        if log_x:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
         if log_y:
             axes.set_yscale("log")
         else:

@@ -38,7 +38,8 @@ p { margin: .3rem 0; color: var(--soft); }
 .good b { color: var(--good); } .bad b { color: var(--bad); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .88rem; }
 th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
+  min-width: 7.5rem; }
 th { color: var(--soft); font-weight: 600; } svg { width: 100%; height: auto; display: block; }
 """
 
@@ -137,7 +138,7 @@ def _latency(found: Gathered) -> list[str]:
         series = {lane: _shares(_stages(times)[stage]) for lane, times in _lanes(found)}
         series = {lane: points for lane, points in series.items() if points}
         if series:
-            chart = line_chart(series, title="", x_label="ms (logarithm to base 10)", y_label="% of the answers")
+            chart = line_chart(series, title="", x_label="ms", y_label="% of the answers", log_x=True)
             cards.append(_card(f"distribution: {stage}", _svg(chart)))
     over = {lane: _p99_over_time(times, _first_ms(found)) for lane, times in _lanes(found)}
     over = {lane: points for lane, points in over.items() if points}
@@ -157,12 +158,13 @@ def _stages(times: LaneTimes) -> dict[str, Numbers]:
 
 
 def _shares(values: Numbers) -> list[tuple[float, float]]:
-    """% of the values in each range of `EDGES_MS`, by the logarithm of its middle."""
+    """% of the values in each range of `EDGES_MS`, by its middle; empty ranges at the ends are left out."""
     if not len(values):
         return []
     counts, _ = np.histogram(np.clip(values, EDGES_MS[0], EDGES_MS[-1]), EDGES_MS)
-    middles = np.log10(np.sqrt(EDGES_MS[1:] * EDGES_MS[:-1]))
-    return [(float(x), float(n) / len(values) * 100) for x, n in zip(middles, counts, strict=True)]
+    middles, used = np.sqrt(EDGES_MS[1:] * EDGES_MS[:-1]), np.flatnonzero(counts)
+    inside = range(max(0, used[0] - 1), min(len(counts), used[-1] + 2))
+    return [(float(middles[at]), float(counts[at]) / len(values) * 100) for at in inside]
 
 
 def _first_ms(found: Gathered) -> int:
