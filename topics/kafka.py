@@ -49,6 +49,7 @@ __all__ = [
     "make_producer",
     "member_id",
     "members_named",
+    "positions",
     "quiet_library_logs",
     "renew_identity",
     "require_topics",
@@ -239,6 +240,17 @@ def is_member(consumer: AIOKafkaConsumer) -> bool:
     """Whether the consumer is a member of its group, as far as it knows; a fenced one is not until it rejoins."""
     generation: int = consumer._coordinator.generation
     return generation >= 0
+
+
+def positions(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
+    """The offsets that the consumer reads next, where it knows them. `consumer.position` would wait for the others.
+
+    They pass what is never handed out: markers of transactions, and what retention has deleted.
+    """
+    subscription = consumer._subscription
+    owned = subscription.assigned_partitions()
+    states = {partition: subscription.subscription.assignment.state_value(partition) for partition in owned}
+    return {partition: state.position for partition, state in states.items() if state.has_valid_position}
 
 
 def renew_identity(producer: AIOKafkaProducer) -> None:

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from topics.kafka import is_member
+from topics.kafka import is_member, positions
 from topics.names import Lane
 from workers.lanes import LaneQueue
 from workers.logs import get_logger
@@ -104,7 +104,8 @@ class Commit:
         """Lag against the newest end that is known of each owned partition."""
         ends = {tp.partition: self._consumer.highwater(tp) or 0 for tp in self._consumer.assignment()}
         self._offsets.measure_lag(
-            {partition: max(end, self._ends.get(partition, 0)) for partition, end in ends.items()}
+            {partition: max(end, self._ends.get(partition, 0)) for partition, end in ends.items()},
+            {tp.partition: at for tp, at in positions(self._consumer).items()},
         )
 
     def _positions(self, finished: dict[int, tuple[int, str]]) -> dict[TopicPartition, OffsetAndMetadata]:

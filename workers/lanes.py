@@ -63,9 +63,10 @@ class LaneQueue:
         if len(last_rank) > 2 * self.max_depth:  # forget agents that have nothing queued
             self._last_rank = {request.agent: request.rank for request in sorted(queue, key=_rank)}
 
-    def take(self, n: int, now_us: int, busy: Container[bytes] = ()) -> Taken:
+    def take(self, n: int, now_us: int, busy: Container[bytes] = (), *, suspects: bool = True) -> Taken:
         """Up to `n` requests by rank, leaving those of `busy` agents where they are; what expired comes out as well.
 
+        A suspect (`Request.hangs`) comes out alone; without `suspects`, nothing comes out from the first one on.
         `now_us` is the time that deadlines are held against: now, or when an answer could be there.
         Everything that comes out counts as in flight until `answered`.
         """
@@ -80,7 +81,7 @@ class LaneQueue:
             elif busy and (request.agent in busy or request.agent in held):
                 held.add(request.agent)
                 skipped.append(request)
-            elif request.hangs and requests:  # a suspect runs alone, so that it takes nobody with it
+            elif request.hangs and (requests or not suspects):  # it runs alone, so that it takes nobody with it
                 queue.appendleft(request)
                 break
             else:
@@ -112,6 +113,11 @@ class LaneQueue:
         """When the request at the front was received."""
         self._sort()
         return self._queue[0].received_us
+
+    def suspect_in_front(self) -> bool:
+        """Whether the request at the front has to run alone."""
+        self._sort()
+        return bool(self._queue) and self._queue[0].hangs > 0
 
     def next_deadline_us(self) -> int:
         """The deadline of the request at the front; NEVER when there is none."""

@@ -127,11 +127,15 @@ class PartitionOffsets:
         found = encode_whole(position, needed)
         return None if found is None else (position, found)
 
-    def position(self, end: int) -> int:
-        """The first offset that is not finished; `end` where neither a record nor a commit told us where we are."""
+    def first_unfinished(self, reached: int) -> int:
+        """The first offset that is not finished; where all are, how far we have `reached`."""
+        return next(iter(self._unfinished), reached)
+
+    def reached(self, end: int) -> int:
+        """How far we have come, for all we know: `end` where neither a record nor a commit tells."""
         if self._next is None:
             return end if self._committed is None else self._committed[0]
-        return next(iter(self._unfinished), self._next)
+        return self._next
 
     def committed(self, found: tuple[int, str]) -> None:
         """The broker holds what `committable` gave as this group's position."""
@@ -208,11 +212,15 @@ class LaneOffsets:
         """Records of the owned partitions that no poll has brought yet, as of the last commit interval."""
         return self._unreceived
 
-    def measure_lag(self, ends: dict[int, int]) -> None:
-        """`ends`: partition → offset behind its last record, where known."""
-        owned = [(self._owned[partition], end) for partition, end in ends.items() if partition in self._owned]
-        self._lag = sum(max(0, end - offsets.position(end)) for offsets, end in owned)
-        self._unreceived = sum(max(0, end - (offsets.next_offset or offsets.position(end))) for offsets, end in owned)
+    def measure_lag(self, ends: dict[int, int], positions: dict[int, int]) -> None:
+        """`ends`: partition → offset behind its last record; `positions`: partition → what its consumer reads next,
+        which may be behind what no poll brings (markers, deleted records). Each where known."""
+        self._lag = self._unreceived = 0
+        for partition, end in ends.items():
+            if offsets := self._owned.get(partition):
+                reached = positions.get(partition, offsets.reached(end))
+                self._lag += max(0, end - offsets.first_unfinished(reached))
+                self._unreceived += max(0, end - reached)
 
     def committable(self) -> dict[int, tuple[int, str]]:
         """partition → offset to commit and what is answered behind it, for the partitions that moved."""

@@ -140,8 +140,8 @@ class Schedule:
         if slot.reserved_for:
             return None
         normal, low = self._lanes.normal, self._lanes.low
-        requests: list[Request] = []
-        if normal:
+        requests = self._overdue_suspect(now_us)
+        if normal and not requests:
             requests = self._normal(slot, self._dispatch.most(slot, normal, now_us, now_us), now_us, now_us)
         if not requests:
             requests = self._take(low, self._dispatch.most(slot, low, now_us, now_us), now_us)
@@ -152,9 +152,9 @@ class Schedule:
     ) -> None:
         """Fill the seats that cost the high requests nothing, but not with states of `held` agents."""
         seats = min(slot.costs.free_rows(len(requests)), slot.max_batch)
-        requests += self._take(self._lanes.low, share, answer_us, held)
-        requests += self._take(self._lanes.normal, seats - len(requests), answer_us, held)
-        requests += self._take(self._lanes.low, seats - len(requests), answer_us, held)
+        requests += self._take(self._lanes.low, share, answer_us, held, suspects=False)
+        requests += self._take(self._lanes.normal, seats - len(requests), answer_us, held, suspects=False)
+        requests += self._take(self._lanes.low, seats - len(requests), answer_us, held, suspects=False)
 
     def _normal(self, slot: Slot, most: int, start_us: int, now_us: int) -> list[Request]:
         """At most so many normal requests for a batch that begins at `start_us`, with low ones on overdue low's share
@@ -164,15 +164,24 @@ class Schedule:
         requests = self._take(normal, most - share, answer_us)
         if not (requests and requests[0].hangs):  # a suspect runs alone
             seats = min(self._dispatch.shared_rows(slot, requests, start_us), most) if requests else 0
-            requests += self._take(self._lanes.low, max(share, seats - len(requests)), answer_us)
+            rows = max(share, seats - len(requests))
+            requests += self._take(self._lanes.low, rows, answer_us, suspects=not requests)
         return requests
 
     def _low_share(self, most: int, now_us: int) -> int:
         """Of `most` seats, those for overdue low requests; with tiny batches, one seat in every `LOW_SHARE`th."""
         low = self._lanes.low
-        if not low or now_us - low.front_us() < self._limits.low_max_age_us:
+        if not low or low.suspect_in_front() or now_us - low.front_us() < self._limits.low_max_age_us:
             return 0
         return most // LOW_SHARE or int(self._formed % LOW_SHARE == 0)
+
+    def _overdue_suspect(self, now_us: int) -> list[Request]:
+        """The low request at the front where it has waited long enough but may not share a batch: others' free seats
+        are of no use to it."""
+        low = self._lanes.low
+        if not low.suspect_in_front() or now_us - low.front_us() < self._limits.low_max_age_us:
+            return []
+        return self._take(low, 1, now_us)
 
     def _overtake(self, now_us: int) -> Batch | None:
         """High requests behind a running batch, in front of a ready one. With passengers only where none is ready, and
@@ -194,14 +203,18 @@ class Schedule:
         return slot.urgent
 
     def _make_ready(self, now_us: int) -> Batch | None:
-        """A full or long-waiting batch behind a running one. Of low alone only a full one and while it is quiet,
-        however long it has waited: high would else meet one batch more, and low has all that idles in any case."""
+        """A full or long-waiting batch behind a running one, or an overdue suspect of low. Of low alone else only a
+        full one and while it is quiet, however long it has waited: high would meet one batch more, and low has all
+        that idles in any case."""
         normal, low = self._lanes.normal, self._lanes.low
+        slots = self._dispatch.for_ready(now_us)
+        if slots and (alone := self._overdue_suspect(now_us)):
+            return self._put_ready(slots[0], alone, now_us)
         if not normal and now_us - self._others_us < QUIET_US:
             return None
         hurry = bool(normal) and (self._low_share(self._limits.max_batch, now_us) > 0 or self._waited(now_us))
         queue = normal or low
-        for slot in self._dispatch.for_ready(now_us):
+        for slot in slots:
             start_us = slot.due_us(now_us) + (slot.costs.batch_us(len(slot.urgent)) if slot.urgent else 0)
             most = self._dispatch.most(slot, queue, start_us, now_us)
             if most and (hurry or len(queue) >= most):
@@ -209,10 +222,13 @@ class Schedule:
                     requests = self._normal(slot, most, start_us, now_us)
                 else:
                     requests = self._take(low, most, self._answer_us(slot, start_us, most, now_us))
-                slot.ready = self._batch(slot, requests, now_us)
-                slot.overtaken = slot.ready is not None and slot.urgent is not None
-                return slot.ready
+                return self._put_ready(slot, requests, now_us)
         return None
+
+    def _put_ready(self, slot: Slot, requests: list[Request], now_us: int) -> Batch | None:
+        slot.ready = self._batch(slot, requests, now_us)
+        slot.overtaken = slot.ready is not None and slot.urgent is not None
+        return slot.ready
 
     def _waited(self, now_us: int) -> bool:
         """Whether the oldest normal request has waited long enough for its batch to fill."""
@@ -226,10 +242,12 @@ class Schedule:
         took_us = slot.costs.batch_us(n)
         return start_us + took_us + took_us // 4
 
-    def _take(self, lane: LaneQueue, n: int, answer_us: int, held: Container[bytes] = ()) -> list[Request]:
+    def _take(
+        self, lane: LaneQueue, n: int, answer_us: int, held: Container[bytes] = (), *, suspects: bool = True
+    ) -> list[Request]:
         if n <= 0 or not lane:
             return []
-        taken = lane.take(n, answer_us, self._busy[lane.lane] if self._busy else held)
+        taken = lane.take(n, answer_us, self._busy[lane.lane] if self._busy else held, suspects=suspects)
         self._expired += taken.expired
         return taken.requests
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.admin import NewTopic, RecordsToDelete
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.record import default_records
+from aiokafka.structs import TopicPartition
 
 from tests.topics.fake_kafka import (
     API_VERSIONS,
@@ -37,6 +39,7 @@ from topics.kafka import (
     make_admin,
     make_consumer,
     make_producer,
+    positions,
     quiet_library_logs,
     require_topics,
     start,
@@ -274,6 +277,30 @@ async def test_a_missing_topic_is_named_and_not_created(kafka: KafkaSettings, fl
         assert not set(topics) & set(await admin.list_topics())
     assert f"topic {topics[0]} (and 1 more) is missing on {kafka.bootstrap_servers}" in str(failure.value)
     assert "`fleet topics apply`" in str(failure.value)
+
+
+@pytest.mark.broker
+async def test_a_position_passes_what_no_poll_brings(kafka: KafkaSettings, fleet_name: str) -> None:
+    """Deleted records and the marker that ends a transaction. A worker that took them for records it does not get
+    would be restarted again and again."""
+    place = TopicPartition(fleet_name, 0)
+    writer = make_producer(kafka, client_id="test", transactional_id=fleet_name)
+    reader = make_consumer(kafka, client_id="test", auto_offset_reset="earliest")
+    async with started(make_admin(kafka, client_id="test"), kafka) as admin:
+        await admin.create_topics([NewTopic(fleet_name, 1, 1)])
+        async with started(writer, kafka), writer.transaction():
+            for value in (b"a", b"b", b"c"):
+                await writer.send_and_wait(fleet_name, value, partition=0)
+        await admin.delete_records({place: RecordsToDelete(before_offset=2)})
+        async with started(reader, kafka), asyncio.timeout(10):
+            assert positions(reader) == {}
+            reader.assign([place])
+            reader.seek(place, 0)
+            values: list[bytes | None] = []
+            while positions(reader) != {place: 4}:
+                values += [record.value for record in (await reader.getmany(timeout_ms=100)).get(place, [])]
+            assert values == [b"c"]
+        await admin.delete_topics([fleet_name])
 
 
 def owned(members: dict[str, str], topic: str) -> dict[str, list[int]]:

@@ -138,9 +138,26 @@ def test_lag_counts_what_is_not_finished() -> None:
     assert offsets is not None
     offsets.received([4, 5])
     offsets.finished(4)
-    lane.measure_lag({0: 10, 1: 7, 2: 99})
+    lane.measure_lag({0: 10, 1: 7, 2: 99}, {})
     assert lane.lag == 5
     assert lane.unreceived == 4, "offset 5 is received, though not finished"
+
+
+def test_what_no_poll_ever_brings_is_no_lag() -> None:
+    """Retention deleted what had no answer yet (partition 0); a transaction's marker is the last record (1)."""
+    lane = LaneOffsets("t")
+    lane.assign([0, 1, 2])
+    deleted, marked, silent = lane.get(0), lane.get(1), lane.get(2)
+    assert deleted and marked and silent
+    deleted.resume(100, "")
+    marked.received([0, 1, 2])
+    for offset in range(3):
+        marked.finished(offset)
+    silent.resume(5, "")
+    lane.measure_lag({0: 200, 1: 4}, {0: 200, 1: 4})
+    assert (lane.lag, lane.unreceived) == (0, 0)
+    lane.measure_lag({0: 200, 1: 4, 2: 9}, {0: 200, 1: 4})
+    assert (lane.lag, lane.unreceived) == (4, 4), "a consumer that does not even know where it is has a lag"
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=40), st.randoms(use_true_random=False))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.workers.build import request
 from topics.names import LANES, Lane
 from workers.lanes import Lanes
-from workers.requests import NEVER, Batch
+from workers.requests import NEVER, Batch, Request
 from workers.schedule import Schedule
 from workers.slots import Limits, Slot
 
@@ -389,6 +389,45 @@ def test_a_suspect_runs_alone() -> None:
         assert not (suspect in batch.requests and len(batch) > 1)
         bench.schedule.finished(batch)
     assert sizes == [[b"a"], [b"s"], [b"b"]]
+
+
+def suspect(lane: Lane) -> Request:
+    made = request(f"suspect-{lane}", lane=lane)
+    made.hangs = 1
+    return made
+
+
+@pytest.mark.parametrize(("lane", "beside"), [("low", "normal"), ("low", "high"), ("normal", "high")])
+def test_a_suspect_is_nobodys_passenger(lane: Lane, beside: Lane) -> None:
+    """Not in free seats, not in overdue low's share, on an idle predictor as behind a running batch: who shares a
+    batch with it would be blamed for what it does."""
+    bench = Bench(buckets=(8,))
+    bench.lanes[lane].put([suspect(lane)])
+    for _ in range(2):
+        bench.put(beside, 2)
+        bench.now += 400_000
+        assert bench.next() == [beside] * 2
+    bench.schedule.finished(bench.slots[0].running)  # type: ignore[arg-type]
+    assert bench.slots[0].running is not None
+    bench.schedule.finished(bench.slots[0].running)
+    assert bench.next() == [lane]
+
+
+@pytest.mark.parametrize("lane", ["high", "normal"])
+def test_an_overdue_suspect_of_low_has_a_batch_of_its_own_before_others(lane: Lane) -> None:
+    """It never finds a free seat, and all of low waits behind it."""
+    bench = Bench()
+    bench.lanes.low.put([suspect("low")])
+    bench.put("low", 1)
+    bench.now = 1_000_000
+    ran = []
+    for _ in range(4):
+        bench.put(lane, 16)
+        while batch := bench.batch():
+            ran.append(sorted(found.lane for found in batch.requests))
+        bench.schedule.finished(bench.slots[0].running)  # type: ignore[arg-type]
+    assert ["low"] in ran
+    assert sum(lanes.count("low") for lanes in ran) == 2, "the one behind it has had its share"
 
 
 def test_what_cannot_be_answered_in_time_behind_a_running_batch_takes_no_seat() -> None:

@@ -83,7 +83,7 @@ def test_records_that_are_not_fetched_although_there_is_room_turn_livez_red() ->
     owned.received([0])
     owned.finished(0)
     owned.committed((1, ""))
-    bench.offsets["high"].measure_lag({0: 50})
+    bench.offsets["high"].measure_lag({0: 50}, {0: 0})
     assert bench.stuck(0) == []
     assert bench.stuck(LAYER_BOUND_S + 1) == ["receive high"]
     ok, reason = bench.health.livez(0)
@@ -102,7 +102,7 @@ def test_a_slow_batch_is_no_silence_of_kafka() -> None:
     assert owned is not None
     owned.received([0, 1])
     owned.committed((0, ""))
-    bench.offsets["normal"].measure_lag({0: 2})
+    bench.offsets["normal"].measure_lag({0: 2}, {})
     bench.stuck(0)
     assert bench.stuck(1000) == []
 
