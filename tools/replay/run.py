@@ -1,0 +1,243 @@
+"""One replay from start to end: looks at the target, sends, waits for the answers, and says what came of it.
+
+Opens and closes the Kafka clients and the answers' process; `outgoing` decides what is sent, `send` when, `outcome`
+judges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tools.dead.read import make_reader
+from tools.recording.read import Recording
+from tools.recording.selection import Selection
+from tools.replay.about import about_replay
+from tools.replay.ahead import ahead, quick_switches
+from tools.replay.answers import Wanted
+from tools.replay.answers_process import AnswersProcess
+from tools.replay.bookmark import Bookmark, BookmarkFile, Job, Marker, arrived
+from tools.replay.outcome import Outcome
+from tools.replay.outgoing import Done, Outgoing, Places, require_partitions
+from tools.replay.send import LOOK_EVERY_S, Piece, Sender
+from tools.replay.target import CLIENT_ID, LiveFleet, Target, look, refusal
+from topics.errors import FleetError
+from topics.kafka import make_producer, started
+from topics.names import LANES, FleetNames
+from topics.outbox import SendFailed
+from topics.settings import FleetSettings
+
+LEAD_S: Final = 0.5
+"""Between the last preparation and the first state: what is read ahead is there by then."""
+CLOSE_S: Final = 5.0
+
+Progress = Callable[[int, int | None], None]
+
+
+async def begin(
+    settings: FleetSettings, job: Job, recording: Recording, bookmark: Path, *, yes: bool, progress: Progress
+) -> Outcome:
+    """A new replay. Raises `LiveFleet`, `FleetError` before anything is sent; what happens later is in the outcome."""
+    async with started(make_reader(settings.kafka), settings.kafka) as reader:
+        target = await look(settings, reader)
+        why = refusal(target, recording.about.fleet, recording.about.cluster_id)
+        if why is not None and not yes:
+            raise LiveFleet(why)
+        _require_places(recording, settings, job, target)
+        topics = settings.names.state_topics()
+        offsets = {place: end for place, end in target.ends.items() if place[0] in topics}
+        mark = Bookmark(replace(job, cluster=target.cluster), target.ends, offsets)
+        file = BookmarkFile.open(bookmark, new=True)
+        with contextlib.closing(file):
+            file.write(mark)
+            return await _run(settings, recording, target, file, mark, Done(), progress)
+
+
+async def resume(
+    settings: FleetSettings, file: BookmarkFile, mark: Bookmark, recording: Recording, progress: Progress
+) -> Outcome:
+    """Go on with a replay that was cut off: what arrived is not sent again."""
+    async with started(make_reader(settings.kafka), settings.kafka) as reader:
+        target = await look(settings, reader)
+        if (target.fleet, target.cluster) != (mark.job.fleet, mark.job.cluster):
+            raise FleetError(
+                f"the replay of {file.path} goes to fleet {mark.job.fleet} on cluster {mark.job.cluster}, found fleet "
+                f"{target.fleet} on cluster {target.cluster}: set --fleet and --bootstrap-servers as before"
+            )
+        done = await arrived(reader, mark)
+        return await _run(settings, recording, target, file, mark, done, progress)
+
+
+def topics_of(recording: Recording, settings: FleetSettings) -> dict[str, str]:
+    """Recorded topic of a lane → the target's."""
+    names = FleetNames(recording.about.fleet)
+    return {names.states(lane): settings.names.states(lane) for lane in LANES}
+
+
+def selection_of(job: Job) -> Selection:
+    """Which records of the recording are sent."""
+    return Selection(
+        kinds=("states",),
+        lanes=job.lanes,
+        agents=job.agents,
+        since_us=job.since_us,
+        until_us=job.until_us,
+        sample=job.sample,
+    )
+
+
+def _require_places(recording: Recording, settings: FleetSettings, job: Job, target: Target) -> None:
+    topics = topics_of(recording, settings)
+    if not job.rekey:
+        require_partitions([place for place in recording.counts if place[0] in topics], topics, target.partitions)
+
+
+async def _run(
+    settings: FleetSettings,
+    recording: Recording,
+    target: Target,
+    file: BookmarkFile,
+    mark: Bookmark,
+    done: Done,
+    progress: Progress,
+) -> Outcome:
+    job = mark.job
+    places = Places(topics_of(recording, settings), target.partitions, rekey=job.rekey)
+    outgoing = Outgoing(
+        bytes.fromhex(job.run),
+        places,
+        job.speed,
+        job.loops,
+        job.copies,
+        settings.topics.max_message_bytes,
+        done,
+    )
+    producer = make_producer(settings.kafka, client_id=CLIENT_ID)
+    async with (
+        _answers(settings, mark, recording) as answers,
+        started(producer, settings.kafka, stop_within_s=CLOSE_S),
+    ):
+        sender = Sender(producer, places.all)
+        outcome = Outcome(job)
+        with _stop_on_signals(sender, outcome), quick_switches():
+            await _send(
+                sender, outgoing, recording, Keeper(sender, file, Marker(mark, done.also), answers, progress), outcome
+            )
+            outcome.take(sender, outgoing.unsendable, len(done.also) + done.below)
+            if answers is not None:
+                await _wait_for_answers(answers, sender, outgoing, outcome, progress)
+    if outcome.is_complete:
+        file.remove()
+    else:
+        outcome.resume_with = str(file.path)
+    return outcome
+
+
+class Keeper:
+    """Beside the sender: moves the bookmark, shows progress, and stops the sender if nobody records the answers."""
+
+    def __init__(
+        self, sender: Sender, file: BookmarkFile, marker: Marker, answers: AnswersProcess | None, progress: Progress
+    ) -> None:
+        self._sender = sender
+        self._file = file
+        self._marker = marker
+        self._answers = answers
+        self._progress = progress
+
+    async def keep(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.note()
+            self._progress(self._sender.acknowledged, None)
+            if self._answers is not None:
+                self._answers.listen()
+                if self._answers.found is not None:
+                    self._sender.stop()
+
+    def note(self) -> None:
+        """Write down how far it is."""
+        sender = self._sender
+        self._file.write(self._marker.move(sender.done_below, sender.next_number, sender.offsets()))
+
+
+async def _send(sender: Sender, outgoing: Outgoing, recording: Recording, keeper: Keeper, outcome: Outcome) -> None:
+    selection = selection_of(outcome.job)
+    sender.begin_s = time.monotonic() + LEAD_S
+    begin_us = round((time.time() + LEAD_S) * 1e6)
+    pieces: Iterator[Piece] = outgoing.pieces(lambda: recording.records(selection), begin_us)
+    async with asyncio.TaskGroup() as group, contextlib.aclosing(ahead(pieces)) as made:
+        keeping = group.create_task(keeper.keep())
+        try:
+            await sender.run(made)
+        except SendFailed as error:
+            outcome.failure = str(error)
+        keeping.cancel()
+    keeper.note()
+    keeper.note()  # the first one may still go with older offsets
+
+
+@contextlib.asynccontextmanager
+async def _answers(
+    settings: FleetSettings, mark: Bookmark, recording: Recording
+) -> AsyncIterator[AnswersProcess | None]:
+    """The process that records states and answers; None where nobody wants them."""
+    if mark.job.out is None:
+        yield None
+        return
+    wanted = Wanted(
+        settings,
+        bytes.fromhex(mark.job.run),
+        mark.begin,
+        Path(mark.job.out),
+        about_replay(settings, mark, recording),
+        mark.job.answers_within_s,
+    )
+    answers = AnswersProcess(wanted)
+    try:
+        await answers.ready()
+        yield answers
+    finally:
+        await asyncio.shield(answers.close())
+
+
+async def _wait_for_answers(
+    answers: AnswersProcess, sender: Sender, outgoing: Outgoing, outcome: Outcome, progress: Progress
+) -> None:
+    total = sender.next_number if outgoing.total is None else outgoing.total
+    answers.sent(total, [one.number for one in outgoing.unsendable if one.number < total])
+    while answers.found is None:
+        if outcome.interrupted or outcome.failure is not None:
+            answers.stop()
+        await asyncio.sleep(LOOK_EVERY_S / 5)
+        answers.listen()
+        progress(answers.answered, outcome.sent)
+    outcome.found = answers.found
+
+
+@contextlib.contextmanager
+def _stop_on_signals(sender: Sender, outcome: Outcome) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM stops cleanly; the next one is the shell's usual."""
+    loop = asyncio.get_running_loop()
+    both = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        outcome.interrupted = True
+        sender.stop()
+        for one in both:
+            loop.remove_signal_handler(one)
+
+    for one in both:
+        loop.add_signal_handler(one, stop)
+    try:
+        yield
+    finally:
+        for one in both:
+            loop.remove_signal_handler(one)
