@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,13 +18,13 @@ from typing import Final
 from tools.dead.read import make_reader
 from tools.recording.read import Recording
 from tools.recording.selection import Selection
-from tools.replay.about import about_replay
+from tools.recording.write import About
 from tools.replay.ahead import ahead, quick_switches
 from tools.replay.answers import Wanted
 from tools.replay.answers_process import AnswersProcess
 from tools.replay.bookmark import Bookmark, BookmarkFile, Job, Marker, arrived
 from tools.replay.outcome import Outcome
-from tools.replay.outgoing import Done, Outgoing, Places, require_partitions
+from tools.replay.outgoing import Done, Outgoing, Places, name_of, require_partitions
 from tools.replay.send import LOOK_EVERY_S, Piece, Sender
 from tools.replay.target import CLIENT_ID, LiveFleet, Target, look, refusal
 from topics.errors import FleetError
@@ -74,6 +74,25 @@ async def resume(
         return await _run(settings, recording, target, file, mark, done, progress)
 
 
+async def look_at(settings: FleetSettings) -> Target:
+    """What a replay would find at the target."""
+    async with started(make_reader(settings.kafka), settings.kafka) as reader:
+        return await look(settings, reader)
+
+
+def names_of(recording: Recording, job: Job, numbers: Collection[int]) -> dict[int, str]:
+    """What people call the states with these numbers; reads the recording again."""
+    wanted, found, number = frozenset(numbers), dict[int, str](), 0
+    for _ in range(job.loops):
+        for records in recording.records(selection_of(job)) if len(found) < len(wanted) else ():
+            for record in records:
+                for copy in range(job.copies):
+                    if number in wanted:
+                        found[number] = name_of(record) + (f", copy {copy}" if copy else "")
+                    number += 1
+    return found
+
+
 def topics_of(recording: Recording, settings: FleetSettings) -> dict[str, str]:
     """Recorded topic of a lane → the target's."""
     names = FleetNames(recording.about.fleet)
@@ -120,9 +139,11 @@ async def _run(
     )
     producer = make_producer(settings.kafka, client_id=CLIENT_ID)
     async with (
-        _answers(settings, mark, recording) as answers,
+        _answers(settings, mark) as answers,
         started(producer, settings.kafka, stop_within_s=CLOSE_S),
     ):
+        for topic in settings.names.state_topics():  # else the first states would wait for the topics' leaders
+            await producer.partitions_for(topic)
         sender = Sender(producer, places.all)
         outcome = Outcome(job)
         with _stop_on_signals(sender, outcome), quick_switches():
@@ -185,9 +206,7 @@ async def _send(sender: Sender, outgoing: Outgoing, recording: Recording, keeper
 
 
 @contextlib.asynccontextmanager
-async def _answers(
-    settings: FleetSettings, mark: Bookmark, recording: Recording
-) -> AsyncIterator[AnswersProcess | None]:
+async def _answers(settings: FleetSettings, mark: Bookmark) -> AsyncIterator[AnswersProcess | None]:
     """The process that records states and answers; None where nobody wants them."""
     if mark.job.out is None:
         yield None
@@ -197,7 +216,7 @@ async def _answers(
         bytes.fromhex(mark.job.run),
         mark.begin,
         Path(mark.job.out),
-        about_replay(settings, mark, recording),
+        _about(settings, mark),
         mark.job.answers_within_s,
     )
     answers = AnswersProcess(wanted)
@@ -241,3 +260,11 @@ def _stop_on_signals(sender: Sender, outcome: Outcome) -> Iterator[None]:
     finally:
         for one in both:
             loop.remove_signal_handler(one)
+
+
+def _about(settings: FleetSettings, mark: Bookmark) -> About:
+    job = mark.job
+    topics = dict.fromkeys(topic for topic, _ in mark.begin)
+    partitions = {topic: sum(place[0] == topic for place in mark.begin) for topic in topics}
+    facts = {"replay_of": job.recording, "run": job.run, "speed": f"{job.speed or 'max'}", "agents": f"x{job.copies}"}
+    return About(settings.names.fleet, job.cluster, partitions, mark.begin, facts)

@@ -24,6 +24,8 @@ from topics.settings import FleetSettings
 CLIENT_ID: Final = "fleet-replay"
 TRAFFIC_SEEN_IN_S: Final = 1.0
 """Agents of a live fleet publish several times a second."""
+COORDINATOR_WITHIN_S: Final = 10.0
+"""A new cluster makes its internal topics when the first group is asked for, and refuses until then."""
 
 
 class LiveFleet(FleetError):
@@ -78,11 +80,19 @@ def refusal(target: Target, recorded_fleet: str, recorded_cluster: str) -> str |
 async def _ask(settings: FleetSettings) -> tuple[str, int]:
     """The cluster's own ID ("" where its brokers tell none) and how many members the fleet's groups have."""
     groups = [settings.names.group(lane) for lane in LANES]
-    try:
-        async with started(make_admin(settings.kafka, client_id=CLIENT_ID), settings.kafka) as admin:
-            cluster = await admin.describe_cluster()
-            responses = await admin.describe_consumer_groups(groups)
-    except KafkaError as error:
-        raise BrokerUnavailable(f"the cluster does not tell who is in groups {', '.join(groups)}: {error!r}") from error
-    members = sum(len(described[5]) for response in responses for described in response.groups)
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + COORDINATOR_WITHIN_S
+    while True:
+        try:
+            async with started(make_admin(settings.kafka, client_id=CLIENT_ID), settings.kafka) as admin:
+                cluster = await admin.describe_cluster()
+                # one by one: aiokafka 0.14 cannot read an answer about several
+                described = [await admin.describe_consumer_groups([group]) for group in groups]
+            break
+        except KafkaError as error:
+            if loop.time() > give_up_at:
+                what = f"the cluster does not tell who is in groups {', '.join(groups)}: {error!r}"
+                raise BrokerUnavailable(what) from error
+            await asyncio.sleep(0.2)
+    members = sum(len(group[5]) for responses in described for response in responses for group in response.groups)
     return str(cluster.get("cluster_id") or ""), members
