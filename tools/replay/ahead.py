@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-PIECES: Final = 32
+PIECES: Final = 8
 """8,000 states: a burst of 10,000/s for most of a second, in a few MB."""
 SWITCH_S: Final = 0.0005
 """A thread that computes gives the interpreter up after this; Python's 5 ms would make every state late."""

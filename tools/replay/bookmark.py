@@ -96,10 +96,16 @@ class BookmarkFile:
             raise FleetError(f"{self.path} is no bookmark of a replay: name the file that the replay named") from None
 
     def write(self, mark: Bookmark) -> None:
-        """Replace the contents with one write, so that a killed process leaves the old or the new ones."""
-        text = json.dumps(_encode(mark)).encode()
-        os.pwrite(self._descriptor, text + b"\n", 0)
-        os.ftruncate(self._descriptor, len(text) + 1)
+        """Replace the contents with one write, so that a killed process leaves the old or the new ones.
+
+        Raises `FleetError`: the disk is full.
+        """
+        text = json.dumps(_encode(mark)).encode() + b"\n"
+        try:
+            os.pwrite(self._descriptor, text, 0)
+            os.ftruncate(self._descriptor, len(text))
+        except OSError as error:
+            raise FleetError(f"bookmark {self.path} cannot be written: {error.strerror}") from None
 
     def remove(self) -> None:
         """The replay is complete."""

@@ -59,6 +59,11 @@ class Outcome:
         """Numbers of states that are not in their topic or have no answer; not known of a run that was cut off."""
         return sorted({*self.found.unseen, *self.found.unanswered}) if self.found and self.is_complete else []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to send."""
+        return self.is_complete and not self.sent + self.sent_before + len(self.unsendable)
+
     def why_invalid(self) -> str | None:
         """Why the timing proves nothing; None where it was kept, or where none was asked for."""
         limit_ms = self.job.max_late_ms
@@ -75,16 +80,18 @@ class Outcome:
         """0: sent in time and all answered."""
         if self.interrupted:
             return INTERRUPTED
-        if not self.is_complete or self.missing or self.unsendable or (self.found and self.found.deleted):
+        if not self.is_complete or self.is_empty or self.missing or self.unsendable or (self.found and self.found.deleted):
             return INCOMPLETE
         return INVALID if self.why_invalid() else 0
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        rate = f"{self.sent / self.took_s:,.0f} states/s" if self.took_s > 0 else ""
+        rate = f", {self.sent / self.took_s:,.0f} states/s" if self.took_s > 0 else ""
         longer = self.took_s - self.planned_s
         planned = f", planned {self.planned_s:.3f} s ({longer / self.planned_s:+.2%})" if self.planned_s > 0 else ""
-        yield f"sent {self.sent:,} states in {self.took_s:.3f} s{planned}, {rate}"
+        yield f"sent {self.sent:,} states in {self.took_s:.3f} s{planned}{rate}"
+        if self.is_empty:
+            yield "no state of the recording matches: nothing was sent"
         if self.sent_before:
             yield f"sent before it was cut off: {self.sent_before:,} states, not sent again"
         if self.job.speed is not None:

@@ -30,7 +30,6 @@ from tools.replay.target import CLIENT_ID, LiveFleet, Target, look, refusal
 from topics.errors import FleetError
 from topics.kafka import make_producer, started
 from topics.names import LANES, FleetNames
-from topics.outbox import SendFailed
 from topics.settings import FleetSettings
 
 LEAD_S: Final = 0.5
@@ -198,8 +197,8 @@ async def _send(sender: Sender, outgoing: Outgoing, recording: Recording, keeper
         keeping = group.create_task(keeper.keep())
         try:
             await sender.run(made)
-        except SendFailed as error:
-            outcome.failure = str(error)
+        except* FleetError as group:  # the brokers, or the recording itself
+            outcome.failure = str(group.exceptions[0])
         keeping.cancel()
     keeper.note()
     keeper.note()  # the first one may still go with older offsets

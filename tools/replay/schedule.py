@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import numpy as np
+
 from tools.dead.filters import WrongCall
+from tools.replay.times import Integers
 
 MIN_SPEED: Final = 0.1
 MAX_SPEED: Final = 100.0
 BETWEEN_LOOPS_US: Final = 1000
 """From the last state of one loop to the first of the next: Kafka's timestamps have no finer unit."""
-MAX_COPIES: Final = 10_000
+MAX_COPIES: Final = 1000
 
 _FACTOR = re.compile(r"[x×]?(\d{1,5}(?:\.\d{1,6})?)", re.ASCII)
 
@@ -31,13 +34,16 @@ class Schedule:
         self._loop_us = 0
         self._latest_us = 0
 
-    def due_us(self, timestamp_ms: int) -> int:
-        """When the state of this Kafka timestamp is due; the first one at 0."""
-        at_us = timestamp_ms * 1000
+    def dues_us(self, timestamps_ms: Integers) -> Integers:
+        """When the states of these Kafka timestamps [n ≥ 1], which come next, are due; the very first one at 0."""
+        at_us = timestamps_ms * 1000
         if self._begin_us is None:
-            self._begin_us = at_us
-        self._latest_us = max(self._latest_us, at_us - self._begin_us + self._loop_us)
-        return 0 if self._speed is None else round(self._latest_us / self._speed)
+            self._begin_us = int(at_us[0])
+        reached_us = np.maximum.accumulate(np.maximum(at_us - self._begin_us + self._loop_us, self._latest_us))
+        self._latest_us = int(reached_us[-1])
+        if self._speed is None:
+            return np.zeros_like(reached_us)
+        return np.rint(reached_us / self._speed).astype(np.int64)
 
     def next_loop(self) -> None:
         """The recording begins again, behind its last state."""

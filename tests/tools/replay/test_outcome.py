@@ -42,6 +42,7 @@ def outcome(speed: float | None = 1.0, **changes: Any) -> Outcome:
         ({"found": None}, 0, "late at the acknowledgement: p50 0.40 ms, p99 3.00 ms, max 9.0 ms"),
         ({"unsendable": [Unsendable(3, "agent x", 9)]}, 1, "not sent: agent x: 9 bytes are more than its topic takes"),
         ({"failure": "no acknowledgement", "resume_with": "b.resume"}, 1, "--resume b.resume"),
+        ({"sent": 0, "found": Found()}, 1, "no state of the recording matches: nothing was sent"),
         ({"interrupted": True, "found": Found(50, 3), "resume_with": "b.resume"}, 130, "--resume b.resume"),
     ],
 )
