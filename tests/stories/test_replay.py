@@ -194,7 +194,7 @@ async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
         assert process.returncode == 1, (out, err)
         told = json.loads(out)
         assert told["sent"] == 3000 and told["not_in_topic"] == [] and len(told["unanswered"]) == 3000
-        assert told["invalid"] and told["handed_over_late"]["max_ms"] > 500
+        assert told["invalid"] and told["acknowledged_late"]["max_ms"] > 500
         numbers = Counter(dict(one.headers)["kafka_correlationId"][-8:] for one in await in_lanes(fleet))
         assert numbers == {number.to_bytes(8, "big"): 1 for number in range(3000)}
     finally:

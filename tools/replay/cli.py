@@ -105,6 +105,8 @@ def command(
         answers_within_s=wait_s,
         max_late_ms=max_late_ms,
     )
+    if job.since_us is not None and job.until_us is not None and job.since_us >= job.until_us:
+        raise WrongCall(f"--from {from_} must be before --to {to}")
     opened = Recording.open(recording)
     if dry_run:
         _rehearse(settings, job, opened, as_json)

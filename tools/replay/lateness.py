@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+
+from tools.replay.times import Integers
 
 STEPS: Final = 50
 """Buckets grow by 2 %, so a percentile is at most 2 % (or 20 µs) too high, never too low."""
@@ -33,9 +34,9 @@ class Lateness:
         self._counts = np.zeros(BUCKETS, np.int64)
         self._max_us = 0
 
-    def add(self, late_us: Sequence[int]) -> None:
+    def add(self, late_us: Integers) -> None:
         """Of these many states; what is early (a clock's rounding) counts as in time."""
-        found = np.maximum(np.asarray(late_us, np.int64), 0)
+        found = np.maximum(late_us, 0)
         if len(found):
             self._max_us = max(self._max_us, int(found.max()))
             buckets = np.ceil(np.log1p(found) * STEPS).astype(np.int64)

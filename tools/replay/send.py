@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
@@ -88,7 +89,9 @@ class Sender:
         self.taken = 0
         self.acknowledged = 0
         self.handed_over = Lateness()
+        """From due until the record stands in its partition's open batch, as `producer.send` leaves it."""
         self.arrived = Lateness()
+        """From due to the acknowledgement."""
         self.last_due_us = 0
         self.ended_us = 0
         """When the last state was handed over, µs since the beginning."""
@@ -167,6 +170,8 @@ class Sender:
         self.taken += end - begin
         self.next_number = piece.numbers[end - 1] + 1
         self.last_due_us = piece.dues_us[end - 1]
+        self.ended_us = self._now_us()
+        self.handed_over.add(self.ended_us - np.array(piece.dues_us[begin:end], np.int64))
 
     def _open(self, route: Route, number: int) -> Any:
         """A new batch; it takes any first record."""
@@ -193,8 +198,6 @@ class Sender:
             route.waiting.popleft()
             if not route.waiting:
                 route.wake.clear()
-            self.ended_us = self._now_us()
-            self.handed_over.add([self.ended_us - due_us for due_us in shipment.dues_us])
             done.add_done_callback(partial(self._acknowledged, route, shipment))
 
     def _acknowledged(self, route: Route, shipment: Shipment, done: asyncio.Future[Any]) -> None:
@@ -206,7 +209,7 @@ class Sender:
         if done.result().offset >= 0:
             route.next_offset = done.result().offset + count
         now_us = self._now_us()
-        self.arrived.add([now_us - due_us for due_us in shipment.dues_us])
+        self.arrived.add(now_us - np.array(shipment.dues_us, np.int64))
         self.acknowledged += count
         self._heard_at = time.monotonic()
         del self._unacknowledged[id(shipment)]
