@@ -19,7 +19,7 @@ from tools.dead.read import make_reader
 from tools.recording.read import Recording
 from tools.recording.selection import Selection
 from tools.recording.write import About
-from tools.replay.ahead import ahead, quick_switches
+from tools.replay.ahead import ahead, short_pauses
 from tools.replay.answers import Wanted
 from tools.replay.answers_process import AnswersProcess
 from tools.replay.bookmark import Bookmark, BookmarkFile, Job, Marker, arrived
@@ -145,7 +145,7 @@ async def _run(
             await producer.partitions_for(topic)
         sender = Sender(producer, places.all)
         outcome = Outcome(job)
-        with _stop_on_signals(sender, outcome), quick_switches():
+        with _stop_on_signals(sender, outcome), short_pauses():
             await _send(
                 sender, outgoing, recording, Keeper(sender, file, Marker(mark, done.also), answers, progress), outcome
             )

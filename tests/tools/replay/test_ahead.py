@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing
 
 import pytest
 
-from tools.replay.ahead import PIECES, SWITCH_S, ahead, quick_switches
+from tools.replay.ahead import PIECES, SWITCH_S, ahead, short_pauses
 
 
 async def test_pieces_come_in_order_and_a_bounded_number_is_made_ahead() -> None:
@@ -44,9 +45,9 @@ async def test_a_fault_in_the_recording_is_raised_where_it_is_reached() -> None:
     assert found == [1]
 
 
-def test_threads_take_quick_turns_only_within_the_block() -> None:
-    """The interpreter's own time comes back."""
-    before = sys.getswitchinterval()
-    with quick_switches():
+def test_pauses_are_short_only_within_the_block() -> None:
+    """The interpreter's own settings come back."""
+    before = sys.getswitchinterval(), gc.get_threshold()
+    with short_pauses():
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
-    assert sys.getswitchinterval() == before
+    assert (sys.getswitchinterval(), gc.get_threshold()) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_what_is_written_is_read_again_also_when_it_became_shorter(tmp_path: Pat
     long = Bookmark(JOB, MARK.begin, {("t" * 200, number): 1 << 40 for number in range(50)}, 1 << 40)
     for mark in (MARK, long, MARK):
         file.write(mark)
-        assert file.read() == mark
+        assert file.read() == mark and json.loads(file.path.read_text())
     file.close()
 
 

@@ -90,18 +90,27 @@ def test_the_fast_way_and_the_walk_agree() -> None:
     assert len(times_at(b"\x82" + ours[1:])) == 1
 
 
+TIMES = st.none() | st.integers(1 << 32, 1 << 53)
+KINDS = st.none() | st.sampled_from(["sent_us", "x"])
 OURS = st.builds(
     lambda sent_us, deadline_us, kind: encode_state(State([1.5], kind=kind, sent_us=sent_us, deadline_us=deadline_us)),
-    st.none() | BIG,
-    st.none() | BIG,
-    st.none() | st.sampled_from(["sent_us", "_us", "x"]),
+    TIMES,
+    TIMES,
+    KINDS,
 )
+FOREIGN = st.builds(lambda time_us: msgpack.packb({"seq": 1, "sent_us": time_us, "v": 1}), TIMES)
+ROWS = st.lists(st.tuples(OURS | st.none() | st.binary(max_size=50), st.integers(-(1 << 54), 1 << 54)), max_size=20)
 
 
-@given(st.lists(st.tuples(OURS | OURS | st.none() | st.binary(max_size=50), DELTAS), max_size=20), st.integers(0, 45))
-def test_many_at_once_move_as_each_on_its_own(rows: list[tuple[bytes | None, int]], cut: int) -> None:
+@given(ROWS, st.none() | FOREIGN, st.integers(0, 45))
+@example([(encode_state(State([1.5], sent_us=NOW_US)), -(1 << 54))], None, 45)
+@example([(encode_state(State([1.5], sent_us=(1 << 64) - 5)), 10)], None, 45)
+def test_many_at_once_move_as_each_on_its_own(
+    rows: list[tuple[bytes | None, int]], foreign: bytes | None, cut: int
+) -> None:
     """States of ours with and without times, foreign ones, cut off ones, none at all."""
     rows += [(value[:cut], delta_us) for value, delta_us in rows[:1] if value is not None]
+    rows += [] if foreign is None else [(foreign, 7)]
     values = [value for value, _ in rows]
     found = shifted_all(values, np.array([delta_us for _, delta_us in rows], np.int64))
     assert found == [None if value is None else shifted(value, delta_us) for value, delta_us in rows]
