@@ -21,6 +21,7 @@ from tools.broker import start_broker
 from tools.recording.read import Recording
 from tools.recording.recorded import Recorded
 from tools.recording.selection import Selection
+from topics.names import LANES, Lane
 from topics.provision import ensure_topics
 from topics.records import State
 from topics.settings import FleetSettings, KafkaSettings
@@ -34,13 +35,13 @@ SLOW = ("--max-late-ms", 5000)
 RECORDED_MS = 1_700_000_000_000
 
 
-def states(number: int, gap_ms: int, agents: int = 7) -> list[tuple[str, str, int, bytes]]:
+def states(number: int, gap_ms: int, agents: int = 7) -> list[tuple[Lane, str, int, bytes]]:
     """(lane, agent, timestamp in ms, value), one state every `gap_ms`."""
-    found = []
+    found: list[tuple[Lane, str, int, bytes]] = []
     for at in range(number):
         at_ms = RECORDED_MS + at * gap_ms
         state = State(observation(at), seq=at, sent_us=at_ms * 1000, deadline_us=at_ms * 1000 + 3_600_000_000)
-        found.append((("high", "normal", "low")[at % 3], f"agent-{at % agents}", at_ms, encode_state(state)))
+        found.append((LANES[at % 3], f"agent-{at % agents}", at_ms, encode_state(state)))
     return found
 
 

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from tools.record.source import Source
+from tools.recording.about import About
 from tools.recording.recorded import Recorded
 from tools.recording.write import RecordingWriter
 from tools.replay.bookmark import number_in
@@ -45,7 +46,7 @@ class Wanted:
     run: bytes
     begin: Mapping[Place, int]
     out: Path
-    about: Any
+    about: About
     answers_within_s: float
 
 

@@ -22,6 +22,7 @@ from tools.dead.read import begins_of, ends_of, read_through
 from tools.replay.outgoing import Done
 from topics.errors import FleetError
 from topics.headers import CORRELATION_ID
+from topics.names import Lane
 from topics.outbox import Place
 
 VERSION: Final = 1
@@ -42,7 +43,7 @@ class Job:
     loops: int = 1
     copies: int = 1
     rekey: bool = False
-    lanes: tuple[str, ...] = ()
+    lanes: tuple[Lane, ...] = ()
     agents: tuple[str, ...] = ()
     since_us: int | None = None
     until_us: int | None = None

@@ -26,7 +26,7 @@ from tools.recording.read import Recording
 from tools.replay import run
 from tools.replay.bookmark import BookmarkFile, Job
 from tools.replay.outcome import NAMED, Outcome
-from tools.replay.plan import Plan as plan
+from tools.replay.plan import plan
 from tools.replay.rewrite import RUN_BYTES
 from tools.replay.schedule import parse_copies, parse_speed
 from topics.settings import FleetSettings

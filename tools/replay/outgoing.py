@@ -58,6 +58,11 @@ class Done:
     below: int = 0
     also: Collection[int] = frozenset()
 
+    @property
+    def count(self) -> int:
+        """How many that are."""
+        return self.below + len(self.also)
+
     def __contains__(self, number: int) -> bool:
         return number < self.below or number in self.also
 

@@ -10,15 +10,18 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from tools.dead.read import make_reader
+from tools.recording.about import About
+from tools.recording.plan import plan as counted
 from tools.recording.read import Recording
 from tools.recording.selection import Selection
-from tools.recording.write import About
 from tools.replay.ahead import ahead, short_pauses
 from tools.replay.answers import Wanted
 from tools.replay.answers_process import AnswersProcess
@@ -36,7 +39,8 @@ LEAD_S: Final = 0.5
 """Between the last preparation and the first state: what is read ahead is there by then."""
 CLOSE_S: Final = 5.0
 
-Progress = Callable[[int, int | None], None]
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is in all."""
 
 
 async def begin(
@@ -126,6 +130,7 @@ async def _run(
     progress: Progress,
 ) -> Outcome:
     job = mark.job
+    total = counted(recording, selection_of(job)).total * job.copies * job.loops
     places = Places(topics_of(recording, settings), target.partitions, rekey=job.rekey)
     outgoing = Outgoing(
         bytes.fromhex(job.run),
@@ -145,11 +150,10 @@ async def _run(
             await producer.partitions_for(topic)
         sender = Sender(producer, places.all)
         outcome = Outcome(job)
+        keeper = Keeper(sender, file, Marker(mark, done.also), answers, lambda sent: progress(done.count + sent, total))
         with _stop_on_signals(sender, outcome), short_pauses():
-            await _send(
-                sender, outgoing, recording, Keeper(sender, file, Marker(mark, done.also), answers, progress), outcome
-            )
-            outcome.take(sender, outgoing.unsendable, len(done.also) + done.below)
+            await _send(sender, outgoing, recording, keeper, outcome)
+            outcome.take(sender, outgoing.unsendable, done.count)
             if answers is not None:
                 await _wait_for_answers(answers, sender, outgoing, outcome, progress)
     if outcome.is_complete:
@@ -163,20 +167,25 @@ class Keeper:
     """Beside the sender: moves the bookmark, shows progress, and stops the sender if nobody records the answers."""
 
     def __init__(
-        self, sender: Sender, file: BookmarkFile, marker: Marker, answers: AnswersProcess | None, progress: Progress
+        self,
+        sender: Sender,
+        file: BookmarkFile,
+        marker: Marker,
+        answers: AnswersProcess | None,
+        show: Callable[[int], None],
     ) -> None:
         self._sender = sender
         self._file = file
         self._marker = marker
         self._answers = answers
-        self._progress = progress
+        self._show = show
 
     async def keep(self) -> None:
         """For ever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.note()
-            self._progress(self._sender.acknowledged, None)
+            self._show(self._sender.acknowledged)
             if self._answers is not None:
                 self._answers.listen()
                 if self._answers.found is not None:
@@ -197,8 +206,8 @@ async def _send(sender: Sender, outgoing: Outgoing, recording: Recording, keeper
         keeping = group.create_task(keeper.keep())
         try:
             await sender.run(made)
-        except* FleetError as group:  # the brokers, or the recording itself
-            outcome.failure = str(group.exceptions[0])
+        except* FleetError as faults:  # the brokers, or the recording itself
+            outcome.failure = str(faults.exceptions[0])
         keeping.cancel()
     keeper.note()
     keeper.note()  # the first one may still go with older offsets
@@ -263,7 +272,9 @@ def _stop_on_signals(sender: Sender, outcome: Outcome) -> Iterator[None]:
 
 def _about(settings: FleetSettings, mark: Bookmark) -> About:
     job = mark.job
-    topics = dict.fromkeys(topic for topic, _ in mark.begin)
-    partitions = {topic: sum(place[0] == topic for place in mark.begin) for topic in topics}
+    partitions = Counter(topic for topic, _ in mark.begin)
     facts = {"replay_of": job.recording, "run": job.run, "speed": f"{job.speed or 'max'}", "agents": f"x{job.copies}"}
-    return About(settings.names.fleet, job.cluster, partitions, mark.begin, facts)
+    filters = f"states and answers of replay {job.run} only"
+    return About(
+        settings.names.fleet, job.cluster, partitions, filters, facts, {"decision-fleet": version("decision-fleet")}
+    )

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from tools.recording.about import About
 from tools.recording.recorded import Recorded
-from tools.recording.write import About, RecordingWriter
+from tools.recording.write import RecordingWriter
 from topics.names import FleetNames, Lane
 from topics.partitions import Partitioner
 
@@ -26,7 +27,7 @@ def record(
         headers = (("kafka_correlationId", b"%08d" % number),)
         records.append(Recorded(*place, offsets[place], timestamp_ms, 0, key, value, headers))
         offsets[place] += 1
-    writer = RecordingWriter(path, About(fleet, cluster, dict.fromkeys(names.state_topics(), PARTITIONS), {}))
+    writer = RecordingWriter(path, About(fleet, cluster, dict.fromkeys(names.state_topics(), PARTITIONS)))
     writer.add(records)
     writer.finish()
     return records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,7 @@ from topics.settings import FleetSettings, KafkaSettings
 
 
 def target(**changes: Any) -> Target:
-    return Target(
-        **({"fleet": "t", "cluster": "c", "partitions": {}, "ends": {}, "members": 0, "others_states": 0} | changes)
-    )
+    return replace(Target("t", "c", {}, {}, members=0, others_states=0), **changes)
 
 
 @pytest.mark.parametrize(
