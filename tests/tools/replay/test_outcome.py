@@ -36,7 +36,7 @@ def outcome(speed: float | None = 1.0, **changes: Any) -> Outcome:
         (
             {"arrived": Late(1.0, 300.0, 400.0)},
             4,
-            "99 % of the states were acknowledged within 300 ms, 250 ms are allowed",
+            "99 % of the states were acknowledged within 300 ms, 255 ms are allowed",
         ),
         ({"speed": None, "took_s": 99.0}, 0, "sent 100 states in 99.000 s"),
         ({"found": Found(100, 99, unanswered=[7])}, 1, "no answer: agent seven"),
