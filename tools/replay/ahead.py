@@ -1,4 +1,4 @@
-"""Reads ahead in a thread: unpacking and rewriting states never keeps the sender's loop waiting for long."""
+"""Takes pieces ahead, in a thread: the sender's loop never waits for the process that makes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-PIECES: Final = 8
+PIECES: Final = 16
 """8,000 states: a burst of 10,000/s for most of a second, in a few MB."""
 SWITCH_S: Final = 0.0005
 """A thread that computes gives the interpreter up after this; Python's 5 ms would make every state late."""

@@ -18,7 +18,8 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
 from tools.dead.filters import WrongCall
-from tools.dead.read import begins_of, ends_of, read_through
+from tools.dead.read import read_through
+from tools.offsets import begins_of, ends_of
 from tools.replay.outgoing import Done
 from topics.errors import FleetError
 from topics.headers import CORRELATION_ID

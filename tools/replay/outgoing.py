@@ -22,8 +22,8 @@ from topics.errors import FleetError
 from topics.outbox import Place
 from topics.partitions import Partitioner
 
-PIECE_STATES: Final = 1024
-"""What the sender takes at once at full speed: 3 ms of work."""
+PIECE_STATES: Final = 512
+"""What the sender takes at once at full speed: 1 ms of work."""
 RECORD_OVERHEAD_BYTES: Final = 128
 """The record batch's header (61), the record's own lengths, and some air."""
 HEADER_OVERHEAD_BYTES: Final = 8

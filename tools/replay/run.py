@@ -28,7 +28,8 @@ from tools.replay.answers_process import AnswersProcess
 from tools.replay.bookmark import Bookmark, BookmarkFile, Job, Marker, arrived
 from tools.replay.outcome import Outcome
 from tools.replay.outgoing import Done, Outgoing, Places, name_of, require_partitions
-from tools.replay.send import LOOK_EVERY_S, Piece, Sender
+from tools.replay.pieces import PiecesProcess
+from tools.replay.send import LOOK_EVERY_S, Sender
 from tools.replay.target import CLIENT_ID, LiveFleet, Target, look, refusal
 from topics.errors import FleetError
 from topics.kafka import make_producer, started
@@ -143,6 +144,7 @@ async def _run(
     )
     producer = make_producer(settings.kafka, client_id=CLIENT_ID)
     async with (
+        _reading(job, outgoing) as reading,
         _answers(settings, mark) as answers,
         started(producer, settings.kafka, stop_within_s=CLOSE_S),
     ):
@@ -152,10 +154,12 @@ async def _run(
         outcome = Outcome(job)
         keeper = Keeper(sender, file, Marker(mark, done.also), answers, lambda sent: progress(done.count + sent, total))
         with _stop_on_signals(sender, outcome), short_pauses():
-            await _send(sender, outgoing, recording, keeper, outcome)
-            outcome.take(sender, outgoing.unsendable, done.count)
+            await _send(sender, reading, keeper, outcome)
+            outcome.take(sender, reading.unsendable, done.count)
             if answers is not None:
-                await _wait_for_answers(answers, sender, outgoing, outcome, progress)
+                total = sender.next_number if reading.total is None else reading.total
+                answers.sent(total, [one.number for one in reading.unsendable if one.number < total])
+                await _wait_for_answers(answers, outcome, progress)
     if outcome.is_complete:
         file.remove()
     else:
@@ -197,12 +201,10 @@ class Keeper:
         self._file.write(self._marker.move(sender.done_below, sender.next_number, sender.offsets()))
 
 
-async def _send(sender: Sender, outgoing: Outgoing, recording: Recording, keeper: Keeper, outcome: Outcome) -> None:
-    selection = selection_of(outcome.job)
+async def _send(sender: Sender, reading: PiecesProcess, keeper: Keeper, outcome: Outcome) -> None:
     sender.begin_s = time.monotonic() + LEAD_S
     begin_us = round((time.time() + LEAD_S) * 1e6)
-    pieces: Iterator[Piece] = outgoing.pieces(lambda: recording.records(selection), begin_us)
-    async with asyncio.TaskGroup() as group, contextlib.aclosing(ahead(pieces)) as made:
+    async with asyncio.TaskGroup() as group, contextlib.aclosing(ahead(reading.pieces(begin_us))) as made:
         keeping = group.create_task(keeper.keep())
         try:
             await sender.run(made)
@@ -211,6 +213,17 @@ async def _send(sender: Sender, outgoing: Outgoing, recording: Recording, keeper
         keeping.cancel()
     keeper.note()
     keeper.note()  # the first one may still go with older offsets
+
+
+@contextlib.asynccontextmanager
+async def _reading(job: Job, outgoing: Outgoing) -> AsyncIterator[PiecesProcess]:
+    """The process that reads the recording, ready."""
+    reading = PiecesProcess(Path(job.recording), selection_of(job), outgoing)
+    try:
+        await asyncio.to_thread(reading.wait_ready)
+        yield reading
+    finally:
+        await asyncio.shield(asyncio.to_thread(reading.close))
 
 
 @contextlib.asynccontextmanager
@@ -235,11 +248,7 @@ async def _answers(settings: FleetSettings, mark: Bookmark) -> AsyncIterator[Ans
         await asyncio.shield(answers.close())
 
 
-async def _wait_for_answers(
-    answers: AnswersProcess, sender: Sender, outgoing: Outgoing, outcome: Outcome, progress: Progress
-) -> None:
-    total = sender.next_number if outgoing.total is None else outgoing.total
-    answers.sent(total, [one.number for one in outgoing.unsendable if one.number < total])
+async def _wait_for_answers(answers: AnswersProcess, outcome: Outcome, progress: Progress) -> None:
     while answers.found is None:
         if outcome.interrupted or outcome.failure is not None:
             answers.stop()

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
-from tools.dead.read import ends_of, partition_counts
+from tools.offsets import ends_of, partition_counts
 from topics.errors import BrokerUnavailable, FleetError
 from topics.kafka import make_admin, started
 from topics.names import LANES
