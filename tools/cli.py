@@ -47,6 +47,7 @@ COMMANDS = {
     "recording": Entry("tools.recording.cli", "app", "Look at recordings of traffic, cut, merge and convert them."),
     "report": Entry("tools.report.cli", "command", "A recording as one HTML page that opens offline."),
     "diff": Entry("tools.diff.cli", "command", "Compare the answers of two recordings, state by state."),
+    "replay": Entry("tools.replay.cli", "command", "Send recorded states again, in time, and record the answers."),
     "settings": Entry("tools.settings", "command", "Show every setting, its value and where it came from."),
     "tune": Entry("tools.tune.cli", "command", "Find the settings that meet a target, and check them."),
     "bench": Entry("tools.bench.cli", "app", "Measure a worker beside a bare loop in the same run."),
