@@ -1,4 +1,4 @@
-"""Beside the sender, twice a second: moves the bookmark, shows progress, and ends a run whose answers nobody records."""
+"""Beside the sender, twice a second: moves the bookmark, shows progress, ends a run whose answers nobody records."""
 
 from __future__ import annotations
 
