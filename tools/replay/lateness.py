@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from tools.replay.times import Integers
-
 STEPS: Final = 50
 """Buckets grow by 2 %, so a percentile is at most 2 % (or 20 µs) too high, never too low."""
+TOGETHER: Final = 2048
+"""Most batches have one or two states, for which numpy is slow: they are counted together."""
 BUCKETS: Final = 1600
 """The last one is at e³² µs: two years."""
 
@@ -33,17 +34,26 @@ class Lateness:
     def __init__(self) -> None:
         self._counts = np.zeros(BUCKETS, np.int64)
         self._max_us = 0
+        self._added: list[int] = []
 
-    def add(self, late_us: Integers) -> None:
-        """Of these many states; what is early (a clock's rounding) counts as in time."""
-        found = np.maximum(late_us, 0)
-        if len(found):
+    def add(self, dues_us: Sequence[int], now_us: int) -> None:
+        """States that were due then, and are where they should be now. One that is early (a clock's rounding) is in
+        time."""
+        self._added += [now_us - due_us for due_us in dues_us]
+        if len(self._added) >= TOGETHER:
+            self._count()
+
+    def _count(self) -> None:
+        if self._added:
+            found = np.maximum(np.array(self._added, np.int64), 0)
+            self._added.clear()
             self._max_us = max(self._max_us, int(found.max()))
             buckets = np.ceil(np.log1p(found) * STEPS).astype(np.int64)
             self._counts += np.bincount(np.minimum(buckets, BUCKETS - 1), minlength=BUCKETS)
 
     def read(self) -> Late:
         """Percentiles of all that was added."""
+        self._count()
         return Late(self._at(0.5), self._at(0.99), self._max_us / 1000)
 
     def _at(self, share: float) -> float:
@@ -54,4 +64,4 @@ class Lateness:
         return min(float(np.expm1(bucket / STEPS)), self._max_us) / 1000
 
     def __repr__(self) -> str:
-        return f"<Lateness {int(self._counts.sum())} states, {self.read()}>"
+        return f"<Lateness {int(self._counts.sum()) + len(self._added)} states>"

@@ -18,6 +18,7 @@ from typing import Final
 
 from tools.recording.read import Recording
 from tools.recording.selection import Selection
+from tools.replay.ahead import short_pauses
 from tools.replay.outgoing import Outgoing, Unsendable
 from tools.replay.send import Piece
 from topics.errors import FleetError
@@ -86,7 +87,7 @@ class PiecesProcess:
 def _main(recording: Path, selection: Selection, outgoing: Outgoing, pipe: Connection) -> None:
     """The process. Ctrl-C is for the replay, which then closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
+    with short_pauses(), contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             opened = Recording.open(recording)
             pipe.send(Heard(None, []))

@@ -26,6 +26,7 @@ from tools.replay.ahead import ahead, short_pauses
 from tools.replay.answers import Wanted
 from tools.replay.answers_process import AnswersProcess
 from tools.replay.bookmark import Bookmark, BookmarkFile, Job, Marker, arrived
+from tools.replay.keeper import Keeper
 from tools.replay.outcome import Outcome
 from tools.replay.outgoing import Done, Outgoing, Places, name_of, require_partitions
 from tools.replay.pieces import PiecesProcess
@@ -165,40 +166,6 @@ async def _run(
     else:
         outcome.resume_with = str(file.path)
     return outcome
-
-
-class Keeper:
-    """Beside the sender: moves the bookmark, shows progress, and stops the sender if nobody records the answers."""
-
-    def __init__(
-        self,
-        sender: Sender,
-        file: BookmarkFile,
-        marker: Marker,
-        answers: AnswersProcess | None,
-        show: Callable[[int], None],
-    ) -> None:
-        self._sender = sender
-        self._file = file
-        self._marker = marker
-        self._answers = answers
-        self._show = show
-
-    async def keep(self) -> None:
-        """For ever."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            self.note()
-            self._show(self._sender.acknowledged)
-            if self._answers is not None:
-                self._answers.listen()
-                if self._answers.found is not None:
-                    self._sender.stop()
-
-    def note(self) -> None:
-        """Write down how far it is."""
-        sender = self._sender
-        self._file.write(self._marker.move(sender.done_below, sender.next_number, sender.offsets()))
 
 
 async def _send(sender: Sender, reading: PiecesProcess, keeper: Keeper, outcome: Outcome) -> None:

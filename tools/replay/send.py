@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
@@ -171,7 +170,7 @@ class Sender:
         self.next_number = piece.numbers[end - 1] + 1
         self.last_due_us = piece.dues_us[end - 1]
         self.ended_us = self._now_us()
-        self.handed_over.add(self.ended_us - np.array(piece.dues_us[begin:end], np.int64))
+        self.handed_over.add(piece.dues_us[begin:end], self.ended_us)
 
     def _open(self, route: Route, number: int) -> Any:
         """A new batch; it takes any first record."""
@@ -208,8 +207,7 @@ class Sender:
         count = len(shipment.dues_us)
         if done.result().offset >= 0:
             route.next_offset = done.result().offset + count
-        now_us = self._now_us()
-        self.arrived.add(now_us - np.array(shipment.dues_us, np.int64))
+        self.arrived.add(shipment.dues_us, self._now_us())
         self.acknowledged += count
         self._heard_at = time.monotonic()
         del self._unacknowledged[id(shipment)]
