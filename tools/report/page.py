@@ -17,6 +17,8 @@ from tools.recording.about import utc
 from tools.report.gather import BINS, Gathered, LaneTimes, Numbers
 
 LANES: Final = ("high", "normal", "low")
+MOST_CHARACTERS: Final = 200
+"""Of a setting that people read: the recorder's own notes are longer."""
 EDGES_MS: Final = np.geomspace(0.1, 10_000, 41)
 
 STYLE: Final = """
@@ -250,7 +252,8 @@ def _agreement(diff: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(title: str, facts: Mapping[str, str]) -> str:
-    return _card(title, _table(["", ""], [[name, value] for name, value in sorted(facts.items())])) if facts else ""
+    rows = [[name, value] for name, value in sorted(facts.items()) if len(value) <= MOST_CHARACTERS]
+    return _card(title, _table(["", ""], rows)) if rows else ""
 
 
 def _tile(value: str, label: str, kind: str = "") -> str:
