@@ -18,8 +18,8 @@ COLOURS: Final = ("#2a7fd4", "#d9632a", "#2f9e58", "#b04ec2", "#a38410", "#2aa5a
 """Told apart by most colour-blind people, and with contrast on white and on near black."""
 INK: Final = "#010203"
 """Stands for the text's colour while matplotlib draws."""
-SIZE_INCHES: Final = (6.4, 3.4)
-"""At 72 units an inch letters stay readable on a telephone."""
+SIZE_INCHES: Final = (5.2, 3.1)
+"""Scaled to the width of a telephone, letters are still 10 pixels high."""
 
 
 class PlotsMissing(FleetError):
@@ -32,6 +32,7 @@ def line_chart(
     title: str,
     x_label: str,
     y_label: str,
+    log_x: bool = False,
     log_y: bool = False,
 ) -> str:
     """A line for each series of (x, y), with a legend where there are several."""
@@ -40,6 +41,9 @@ def line_chart(
         for colour, (name, points) in zip(_colours(len(series)), series.items(), strict=True):
             marker = "o" if len(points) < 30 else ""
             axes.plot(*_columns(points), color=colour, label=name, linewidth=1.6, marker=marker, markersize=4)
+        if log_x:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
         if log_y:
             axes.set_yscale("log")
         else:

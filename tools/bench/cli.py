@@ -27,6 +27,7 @@ from tools.bench.fill import fill as run_fill
 from tools.bench.idle import idle as run_idle
 from tools.bench.lanes import Plan as LanesPlan
 from tools.bench.lanes import lanes as run_lanes
+from tools.bench.long import long as run_long
 from tools.bench.machine import bare_machine, machine
 from tools.bench.open_loop import Plan as OpenPlan
 from tools.bench.open_loop import open_loop as run_open
@@ -35,6 +36,7 @@ from tools.bench.peers.results import as_dict as found_peers
 from tools.bench.peers.run import Plan as PeersPlan
 from tools.bench.peers.run import compare, install
 from tools.bench.peers.systems import chosen
+from tools.bench.record import record as run_record
 from tools.bench.recording import recording as run_recording
 from tools.bench.report import show_result
 from tools.bench.results import Result
@@ -181,6 +183,8 @@ def peers(
     show_peers(console, found)
     if json_file is not None:
         _write(json_file, found)
+    if failed := [pairs.system.name for pairs, _ in systems if pairs.failed]:
+        raise FleetError(f"not measured: {', '.join(failed)}; the reasons stand above")
 
 
 @app.command()
@@ -233,6 +237,37 @@ def _kind(text: str) -> Kind:
         if kind == text:
             return kind
     raise SettingsError(f"--arrivals is {text!r}, expected one of {', '.join(KINDS)}")
+
+
+@app.command()
+def plot(
+    files: Annotated[list[Path], typer.Argument(metavar="JSON…", help="What other benchmarks wrote with --json.")],
+    out: Annotated[Path, typer.Option(help="Folder for the pictures; those of the same name are replaced.")],
+) -> None:
+    """Pictures of what was found, as SVG (extra: plots).
+
+    Example: fleet bench plot docs/results/*.json --out docs/plots
+    """
+    from tools.bench.plot import plot as plot_files
+
+    for path in plot_files(files, out):
+        Console(soft_wrap=True, highlight=False).print(str(path), markup=False)
+
+
+@app.command("long")
+def long_command(
+    minutes: Annotated[float, typer.Option(min=0.2, help="How long.")] = 30,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """Simulated device: half an hour at 60 % of its capacity; does anything drift?"""
+    _bench({"long": lambda rig, show: run_long(rig, minutes * 60, show)}, None, servers, json_file, QUICK.settings())
+
+
+@app.command()
+def record(records: Records = 300_000, rounds: Rounds = 3, servers: Servers = None, json_file: Json = None) -> None:
+    """A backlog through `fleet record` on one core."""
+    _bench({"record": lambda rig, show: run_record(rig, records, rounds, show)}, None, servers, json_file)
 
 
 @app.command()

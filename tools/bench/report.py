@@ -18,6 +18,8 @@ TITLES: Final = {
     "lanes": "lanes: the high lane while low is flooded; simulated device, one worker",
     "arrivals": "arrivals: Poisson beside uniform, then a burst; simulated device, one worker",
     "fill": "fill: twice max_batch outstanding; simulated device, one worker",
+    "record": "record: a backlog through fleet record on one core",
+    "long": "long: a steady load, the last tenth of the time beside the first; simulated device, one worker",
     "recording": "recording: a day's traffic written, planned and read, without Kafka",
     "scale": "scale: more workers on simulated devices, and one that joins and leaves",
 }

@@ -70,7 +70,7 @@ def parse_filters(
     until_us = parse_time("--until", until, now) if until is not None else None
     if since_us is not None and until_us is not None and since_us >= until_us:
         raise WrongCall(f"--since {since} must be before --until {until}")
-    return Filters(tuple(reasons), tuple(agents), tuple(map(_lane, lanes)), since_us, until_us)
+    return Filters(tuple(reasons), tuple(agents), tuple(map(parse_lane, lanes)), since_us, until_us)
 
 
 def parse_time(option: str, text: str, now: float) -> int:
@@ -104,7 +104,8 @@ def parse_letter(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _lane(text: str) -> Lane:
+def parse_lane(text: str) -> Lane:
+    """One of the lanes. Raises `WrongCall`."""
     for lane in LANES:
         if lane == text:
             return lane

@@ -46,6 +46,13 @@ class Answer:
     """From the state's timestamp to the answer's, where the recording has the state."""
 
 
+class Asked(NamedTuple):
+    """A state: the lane's topic that it was sent to, and Kafka's time."""
+
+    topic: str
+    at_ms: int
+
+
 @dataclass(slots=True)
 class Answers:
     """Those of one recording, in the order of their times."""
@@ -53,6 +60,8 @@ class Answers:
     by_step: dict[Step, Answer] = field(default_factory=dict)
     repeated: int = 0
     """Second answers to the same state."""
+    unanswered: dict[Step, Asked] = field(default_factory=dict)
+    """States without an answer."""
 
 
 class Collector:
@@ -61,7 +70,6 @@ class Collector:
     def __init__(self, fleet_states: Sequence[str]) -> None:
         self.answers = Answers()
         self._states = frozenset(fleet_states)
-        self._asked_ms: dict[Step, int] = {}
         self._asked: dict[tuple[bytes, int | None], int] = {}
         self._answered: dict[tuple[bytes, int | None], set[bytes]] = {}
 
@@ -81,7 +89,7 @@ class Collector:
         place = (record.key or b"", seq)
         k = self._asked.get(place, 0)
         self._asked[place] = k + 1
-        self._asked_ms[Step(*place, k)] = record.timestamp_ms
+        self.answers.unanswered[Step(*place, k)] = Asked(record.topic, record.timestamp_ms)
 
     def _answer(self, record: Recorded) -> None:
         seq, answer = read_answer(record)
@@ -94,8 +102,8 @@ class Collector:
             return
         step = Step(*place, len(known))
         known.add(name)
-        asked_ms = self._asked_ms.pop(step, None)
-        answer.away_ms = None if asked_ms is None else record.timestamp_ms - asked_ms
+        asked = self.answers.unanswered.pop(step, None)
+        answer.away_ms = None if asked is None else record.timestamp_ms - asked.at_ms
         self.answers.by_step[step] = answer
 
 

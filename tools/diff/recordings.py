@@ -42,14 +42,15 @@ def compare(
     for part in range(parts):
         sides = []
         for side, (recording, wanted) in enumerate(((reference, selection), (other, of_other))):
-            sides.append(_collected(recording, wanted, part, parts))
+            sides.append(collected(recording, wanted, part, parts))
             progress(part * 2 + side + 1, steps)
         _keep_asked(sides, selection)
         found.add(*sides)
     return found
 
 
-def _collected(recording: Recording, selection: Selection, part: int, parts: int) -> Answers:
+def collected(recording: Recording, selection: Selection, part: int, parts: int) -> Answers:
+    """The answers of one of `parts` parts of the agents."""
     names = FleetNames(recording.about.fleet)
     collector = Collector(names.state_topics())
     wanted = replace(selection, kinds=("states", "actions"), lanes=())

@@ -86,6 +86,8 @@ class Run:
         self._wanted = wanted
         self._reporter = reporter
         self._written_to = dict(source.positions)
+        self._passed = dict(source.positions)
+        """As far as every record is written or left out on purpose; the source is ahead of it while it polls."""
         self._gaps_written = 0
         self.written = 0
 
@@ -97,6 +99,7 @@ class Run:
                 self._writer.add(records)
                 self._written_to[place] = records[-1].offset + 1
                 self.written += len(records)
+            self._passed = dict(self._source.positions)
             if (now := time.monotonic()) >= flush_at:
                 flush_at = now + FLUSH_EVERY_S
                 self._flush()
@@ -122,7 +125,7 @@ class Run:
         """Note how far it has read, and end the file. A run that found nothing new leaves none. Raises
         `RecordingError`."""
         self._write_gaps()
-        for place, position in self._source.positions.items():
+        for place, position in self._passed.items():
             if position > (begin := self._written_to.get(place, 0)):
                 self._writer.gap(place.topic, place.partition, begin, position, NOTHING)
         has_open_file = self._writer.size_bytes > self._writer.finished_bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -49,12 +50,16 @@ class Measured:
     """By the client, which is part of every latency."""
 
     def p99_ms(self, lane: Lane) -> float:
-        """Of the answered ones."""
-        return float(np.percentile(self.ms[lane], 99))
+        """Of the answered ones; without any, infinite."""
+        return _percentile(self.ms[lane], 99)
 
     def p50_ms(self, lane: Lane) -> float:
-        """Of the answered ones."""
-        return float(np.percentile(self.ms[lane], 50))
+        """Of the answered ones; without any, infinite."""
+        return _percentile(self.ms[lane], 50)
+
+
+def _percentile(ms: npt.NDArray[np.float64], percent: float) -> float:
+    return float(np.percentile(ms, percent)) if len(ms) else math.inf
 
 
 def round_trip(settings: Settings, traffic: Traffic, seconds: float, show: Show) -> RoundTrip:
@@ -71,6 +76,9 @@ def round_trip(settings: Settings, traffic: Traffic, seconds: float, show: Show)
         update={"name": f"{settings.name}-path", "predictors": (NO_TIME,), "batch": BatchSettings()}
     )
     found = _run(idle, 1, traffic.until(WARM_S + seconds), seconds, show, "round trip, no model")
+    for lane in traffic.rate_per_s:
+        if not len(found.ms.get(lane, ())):
+            raise FleetError(f"no state of {lane} was answered in {seconds:g} s: expected some, try more --seconds")
     return RoundTrip(found.ms, found.cpu_us, min(total, SENT_PER_S), measured=True)
 
 
@@ -79,7 +87,6 @@ def check(settings: Settings, candidate: Candidate, traffic: Traffic, seconds: f
 
     Raises:
         ChildFailed: a worker ended.
-        FleetError: a lane got no answers.
     """
     arrivals = traffic.until(WARM_S + seconds)
     return _run(settings, candidate.workers, arrivals, seconds, show, f"{candidate.workers} workers, for real")
@@ -100,15 +107,17 @@ async def _served(
             turn_s = TURN_S if len(arrivals) > DENSE_PER_S * (WARM_S + seconds) else 0.0
             load, window = Load(client, rig, arrivals, turn_s), Window(children, seconds)
             with show.bar(title, seconds) as on_second:
-                run = await load.run(window, on_second)
-    return _measured(load, run.cpu_us)
+                # Agents are not met before, as in `Load.run`: all at once, they would keep a slow model busy for long.
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(window.run(WARM_S, on_second))
+                    group.create_task(load.send())
+    return _measured(load, window.cpu_s)
 
 
-def _measured(load: Load, cpu_us: float) -> Measured:
+def _measured(load: Load, cpu_s: float) -> Measured:
     counted, lanes, ms = load.counted(), np.array(load.arrivals.lanes), load.latencies_s * 1e3
     answered = counted & ~np.isnan(ms)
     found = {lane: ms[answered & (lanes == lane)] for lane in LANES if (counted & (lanes == lane)).any()}
-    if empty := [lane for lane, of_lane in found.items() if not len(of_lane)]:
-        raise FleetError(f"no state of {', '.join(empty)} was answered within {PATIENCE_S:g} s: look at the rates")
+    cpu_us = cpu_s / max(int(answered.sum()), 1) * 1e6
     late_ms = float(np.percentile(load.late_s[counted], 99)) * 1e3
     return Measured(found, int((counted & np.isnan(ms)).sum()), cpu_us, late_ms)

@@ -41,6 +41,18 @@ def test_a_lone_state_waits_for_its_batch_alone() -> None:
     assert (found.rows, found.behind) == (1, 1)
 
 
+@pytest.mark.parametrize(("max_wait_ms", "ends_ms"), [(5, [100, 200, 300]), (200, [100, 200, 200])])
+def test_who_has_waited_long_enough_waits_for_nobody_else(max_wait_ms: int, ends_ms: list[int]) -> None:
+    """The second state's batch is made ready by a timer, before or after the third one comes."""
+    at_us = np.array([0, 10_000, 50_000])
+    found = ran(
+        States(at_us, [b"a", b"b", b"c"], ["normal"] * 3),
+        Curve(dict.fromkeys(BUCKETS, 100_000.0), 0),
+        limits(max_wait_us=max_wait_ms * 1000),
+    )
+    assert ((at_us + found.waits_us) // 1000).tolist() == ends_ms
+
+
 def test_every_state_is_answered_once_whatever_a_lane_takes() -> None:
     """Also where most of them wait in Kafka, as the lane is full."""
     burst = States(np.arange(500), [b"%d" % number for number in range(500)], ["normal"] * 500)

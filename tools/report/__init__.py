@@ -1,0 +1,1 @@
+"""`fleet report`: a recording as one page that opens without a network."""
