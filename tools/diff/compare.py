@@ -88,14 +88,14 @@ class Comparison:
     def add(self, reference: Answers, other: Answers) -> None:
         """Everything of these agents."""
         for step, wanted in reference.by_step.items():
-            self._look(0, wanted)
+            self.look(0, wanted)
             given = other.by_step.get(step)
             if given is None:
                 self.miss(step)
             else:
                 self.pair(step, wanted, given)
         for step, given in other.by_step.items():
-            self._look(1, given)
+            self.look(1, given)
             if step not in reference.by_step:
                 self.surplus(step)
         self.repeated = (self.repeated[0] + reference.repeated, self.repeated[1] + other.repeated)
@@ -145,7 +145,8 @@ class Comparison:
                 why = why or (f"{name} differs by {apart:.3g}" if apart is not None else f"{name} has another shape")
         return why
 
-    def _look(self, side: int, answer: Answer) -> None:
+    def look(self, side: int, answer: Answer) -> None:
+        """What an answer says of itself, whether or not it has a counterpart."""
         if answer.model:
             self.models[side].add(answer.model)
         self.times[side].setdefault(answer.lane, Times()).add(answer)
