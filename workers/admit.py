@@ -112,9 +112,15 @@ class Admission:
         """Sort the records of one poll into requests and refusals, in their order."""
         records = [record for _, ours in polled for record in ours]
         owners = [offsets for offsets, ours in polled for _ in ours]
-        states = self._states.read_alike([record.value or b"" for record in records])
-        sent_us, deadline_us = _monotonic(states, records, time)
         admitted, known, now_us = Admitted(), self._reply_topics.known, time.now_us
+        try:
+            states = self._states.read_alike([record.value or b"" for record in records])
+            sent_us, deadline_us = _monotonic(states, records, time)
+        except Exception:  # a fault of ours, with one of them: alone it harms nobody else
+            log.exception("admission_fault", lane=lane, records=len(records))
+            for record, offsets in zip(records, owners, strict=True):
+                self._admit_alone(lane, record, offsets, time, admitted)
+            return admitted
         columns = (records, owners, states.rows, states.seq.tolist(), sent_us, deadline_us)
         for record, offsets, row, seq, sent, deadline in zip(*columns, strict=True):
             agent, headers = record.key, record.headers
@@ -167,7 +173,7 @@ class Admission:
         now_us, from_unix_us = time.now_us, time.from_unix_us
         sent_us = None if state.sent_us is None else state.sent_us + from_unix_us
         if sent_us is None or abs(now_us - sent_us) >= SENT_MAX_AGE_US:
-            sent_us = record.timestamp * 1000 + from_unix_us
+            sent_us = _kafka_us(record, time)
         deadline_us = NEVER if state.deadline_us is None else min(state.deadline_us + from_unix_us, NEVER)
         return Request(
             record,
@@ -190,8 +196,7 @@ class Admission:
         """As much of a bad record as can be trusted, so that its rejection reaches whoever asked."""
         agent = record.key or b""
         topic, partition = self._reply_topics.by_agent(agent)
-        sent_us = record.timestamp * 1000 + time.from_unix_us
-        request = Request(record, offsets, lane, agent, time.now_us, sent_us, topic, partition)
+        request = Request(record, offsets, lane, agent, time.now_us, _kafka_us(record, time), topic, partition)
         with suppress(RecordError):
             routing = read(record.headers)
             request.headers, request.correlated = routing.echoed, routing.correlated
@@ -215,9 +220,15 @@ def _monotonic(states: StateColumns, records: Sequence[Record], time: PollTime) 
     sent_us = states.sent_us + time.from_unix_us
     unknown = (states.sent_us == ABSENT) | (np.abs(time.now_us - sent_us) >= SENT_MAX_AGE_US)
     for at in np.flatnonzero(unknown).tolist():
-        sent_us[at] = records[at].timestamp * 1000 + time.from_unix_us
+        sent_us[at] = _kafka_us(records[at], time)
     deadline_us = np.where(states.deadline_us == ABSENT, NEVER, states.deadline_us + time.from_unix_us)
     return sent_us.tolist(), deadline_us.tolist()
+
+
+def _kafka_us(record: Record, time: PollTime) -> int:
+    """The record's own Kafka time. Agents may set it to anything: what is further away than a day counts as a day."""
+    age_us = time.now_us - (record.timestamp * 1000 + time.from_unix_us)
+    return time.now_us - min(max(age_us, -SENT_MAX_AGE_US), SENT_MAX_AGE_US)
 
 
 def _late(request: Request, now_us: int) -> str:

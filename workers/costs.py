@@ -27,6 +27,9 @@ class Costs:
         self.sizes = tuple(sizes)
         self._recent: list[deque[int]] = [deque(maxlen=WINDOW) for _ in sizes]
         self._us = [0] * len(self.sizes)
+        self.least_us = 0
+        """The quickest of the latest batches of any size, µs: in less time no answer comes. 0 if none of the smallest
+        has run."""
         warm_us = warm_us or {}
         for size in self.sizes:
             if bucket := min((rows for rows in warm_us if rows >= size), default=0):
@@ -40,6 +43,8 @@ class Costs:
         self._us[at] = sorted(recent)[(len(recent) - 1) // 2]
         if not all(self._recent):
             self._guess_the_rest()
+        if self._recent[0]:
+            self.least_us = min(min(recent) for recent in self._recent if recent)
 
     def _at(self, n: int) -> int:
         return min(bisect_left(self.sizes, n), len(self.sizes) - 1)
@@ -68,11 +73,6 @@ class Costs:
     def full_us(self) -> int:
         """What the largest batch is expected to take, µs."""
         return self._us[-1]
-
-    @property
-    def least_us(self) -> int:
-        """The quickest of the latest smallest batches, µs: in less time no answer comes. 0 if none has run."""
-        return min(self._recent[0], default=0)
 
     def rows_within(self, n: int, within_us: int) -> int:
         """As many of `n` rows as are done in `within_us`. All of them if fewer would not help, or cost too much."""

@@ -17,7 +17,7 @@ from topics.names import LANES, Lane
 from workers.requests import NEVER, Request
 
 TARGET_US: Final[dict[Lane, int]] = {"high": 20_000, "normal": 50_000, "low": 1_000_000}
-"""Where a state without a deadline ranks among those with one: the mission's targets per lane, µs."""
+"""Where a state without a deadline, or with a later one, ranks among the others: the mission's targets per lane, µs."""
 
 
 @dataclass(slots=True)
@@ -52,8 +52,7 @@ class LaneQueue:
         queue, last_rank, target = self._queue, self._last_rank, TARGET_US[self.lane]
         highest = queue[-1].rank if queue else 0
         for request in requests:
-            deadline = request.deadline_us
-            rank = deadline if deadline != NEVER else request.received_us + target
+            rank = min(request.deadline_us, request.received_us + target)
             earlier = last_rank.get(request.agent, -1)
             request.rank = last_rank[request.agent] = rank = max(rank, earlier + 1)
             if rank < highest:
@@ -63,17 +62,21 @@ class LaneQueue:
         if len(last_rank) > 2 * self.max_depth:  # forget agents that have nothing queued
             self._last_rank = {request.agent: request.rank for request in sorted(queue, key=_rank)}
 
-    def take(self, n: int, now_us: int, busy: Container[bytes] = (), *, suspects: bool = True) -> Taken:
+    def take(
+        self, n: int, now_us: int, busy: Container[bytes] = (), *, surely_us: int = 0, suspects: bool = True
+    ) -> Taken:
         """Up to `n` requests by rank, leaving those of `busy` agents where they are; what expired comes out as well.
 
+        `now_us` is the time that deadlines are held against: now, or when an answer could be there. Who has less time
+        than until `surely_us` gets only seats that nobody else wants.
         A suspect (`Request.hangs`) comes out alone; without `suspects`, nothing comes out from the first one on.
-        `now_us` is the time that deadlines are held against: now, or when an answer could be there.
         Everything that comes out counts as in flight until `answered`.
         """
         self._sort()
-        queue, taken, skipped = self._queue, Taken([], []), []
+        queue, taken, skipped, pressed = self._queue, Taken([], []), [], []
         requests, expired = taken.requests, taken.expired
         held: set[bytes] = set()
+        hurried: set[bytes] = set()
         while queue and len(requests) < n:
             request = queue.popleft()
             if request.deadline_us <= now_us:
@@ -81,15 +84,23 @@ class LaneQueue:
             elif busy and (request.agent in busy or request.agent in held):
                 held.add(request.agent)
                 skipped.append(request)
-            elif request.hangs and (requests or not suspects):  # it runs alone, so that it takes nobody with it
-                queue.appendleft(request)
+            elif request.hangs:
+                if requests or pressed or not suspects:
+                    queue.appendleft(request)
+                else:  # alone, so that it takes nobody with it
+                    requests.append(request)
                 break
+            elif request.deadline_us <= surely_us or request.agent in hurried:
+                hurried.add(request.agent)
+                pressed.append(request)
             else:
                 requests.append(request)
-                if request.hangs:
-                    break
+        if pressed:
+            free = n - len(requests)
+            taken.requests = sorted(requests + pressed[:free], key=_rank)
+            skipped = sorted(skipped + pressed[free:], key=_rank)
         queue.extendleft(reversed(skipped))
-        self.in_flight += len(requests) + len(expired)
+        self.in_flight += len(taken.requests) + len(expired)
         return taken
 
     def expire(self, now_us: int) -> list[Request]:

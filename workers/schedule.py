@@ -16,6 +16,7 @@ How long a batch takes is learned (`costs`); which predictor gets it, and how la
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 from topics.names import LANES, Lane
 from workers.dispatch import Dispatch
@@ -27,6 +28,14 @@ LOW_SHARE = 8
 """Overdue low requests get one seat in this many: a bound on starvation, not a priority."""
 QUIET_US = 1_000_000
 """Nothing of high and normal for so long: a batch of low that is ready early keeps nobody waiting."""
+
+
+class Due(NamedTuple):
+    """When a batch is back: as expected, and if it is slower than that. Who has less time than the first is expired;
+    who has less than the second gets only seats that nobody else wants."""
+
+    at_us: int
+    surely_us: int
 
 
 class Schedule:
@@ -133,9 +142,10 @@ class Schedule:
         high, most = self._lanes.high, slot.max_batch
         share = 0 if slot.reserved_for else self._low_share(most, now_us)
         rows = min(self._dispatch.most(slot, high, now_us, now_us), most - share)
-        if urgent := self._take(high, rows, now_us):
+        now = Due(now_us, now_us)
+        if urgent := self._take(high, rows, now):
             if not urgent[0].hangs:  # a suspect runs alone
-                self._add_passengers(urgent, slot, share, now_us, ())
+                self._add_passengers(urgent, slot, share, now, ())
             return self._batch(slot, urgent, now_us, urgent=True)
         if slot.reserved_for:
             return None
@@ -144,28 +154,28 @@ class Schedule:
         if normal and not requests:
             requests = self._normal(slot, self._dispatch.most(slot, normal, now_us, now_us), now_us, now_us)
         if not requests:
-            requests = self._take(low, self._dispatch.most(slot, low, now_us, now_us), now_us)
+            requests = self._take(low, self._dispatch.most(slot, low, now_us, now_us), now)
         return self._batch(slot, requests, now_us)
 
     def _add_passengers(
-        self, requests: list[Request], slot: Slot, share: int, answer_us: int, held: Container[bytes]
+        self, requests: list[Request], slot: Slot, share: int, due: Due, held: Container[bytes]
     ) -> None:
         """Fill the seats that cost the high requests nothing, but not with states of `held` agents."""
         seats = min(slot.costs.free_rows(len(requests)), slot.max_batch)
-        requests += self._take(self._lanes.low, share, answer_us, held, suspects=False)
-        requests += self._take(self._lanes.normal, seats - len(requests), answer_us, held, suspects=False)
-        requests += self._take(self._lanes.low, seats - len(requests), answer_us, held, suspects=False)
+        requests += self._take(self._lanes.low, share, due, held, suspects=False)
+        requests += self._take(self._lanes.normal, seats - len(requests), due, held, suspects=False)
+        requests += self._take(self._lanes.low, seats - len(requests), due, held, suspects=False)
 
     def _normal(self, slot: Slot, most: int, start_us: int, now_us: int) -> list[Request]:
         """At most so many normal requests for a batch that begins at `start_us`, with low ones on overdue low's share
         and where they cost little."""
         share, normal = self._low_share(most, now_us), self._lanes.normal
-        answer_us = self._answer_us(slot, start_us, min(most, len(normal)), now_us)
-        requests = self._take(normal, most - share, answer_us)
+        due = self._due(slot, start_us, min(most, len(normal)), now_us)
+        requests = self._take(normal, most - share, due)
         if not (requests and requests[0].hangs):  # a suspect runs alone
             seats = min(self._dispatch.shared_rows(slot, requests, start_us), most) if requests else 0
             rows = max(share, seats - len(requests))
-            requests += self._take(self._lanes.low, rows, answer_us, suspects=not requests)
+            requests += self._take(self._lanes.low, rows, due, suspects=not requests)
         return requests
 
     def _low_share(self, most: int, now_us: int) -> int:
@@ -181,7 +191,7 @@ class Schedule:
         low = self._lanes.low
         if not low.suspect_in_front() or now_us - low.front_us() < self._limits.low_max_age_us:
             return []
-        return self._take(low, 1, now_us)
+        return self._take(low, 1, Due(now_us, now_us))
 
     def _overtake(self, now_us: int) -> Batch | None:
         """High requests behind a running batch, in front of a ready one. With passengers only where none is ready, and
@@ -193,11 +203,11 @@ class Schedule:
         most = slot.max_batch
         share = 0 if slot.reserved_for or slot.ready else self._low_share(most, now_us)
         rows = min(self._dispatch.most(slot, high, start_us, now_us), max(most - share, 1))
-        answer_us = self._answer_us(slot, start_us, min(rows, len(high)), now_us)
-        requests = self._take(high, rows, answer_us)
+        due = self._due(slot, start_us, min(rows, len(high)), now_us)
+        requests = self._take(high, rows, due)
         if requests and not requests[0].hangs and slot.ready is None:
             held = {request.agent for request in slot.running.requests} if slot.running and not self._busy else ()
-            self._add_passengers(requests, slot, min(share, most - len(requests)), answer_us, held)
+            self._add_passengers(requests, slot, min(share, most - len(requests)), due, held)
         slot.overtaken = bool(requests) and slot.ready is not None
         slot.urgent = self._batch(slot, requests, now_us, urgent=True)
         return slot.urgent
@@ -221,7 +231,7 @@ class Schedule:
                 if normal:
                     requests = self._normal(slot, most, start_us, now_us)
                 else:
-                    requests = self._take(low, most, self._answer_us(slot, start_us, most, now_us))
+                    requests = self._take(low, most, self._due(slot, start_us, most, now_us))
                 return self._put_ready(slot, requests, now_us)
         return None
 
@@ -234,20 +244,21 @@ class Schedule:
         """Whether the oldest normal request has waited long enough for its batch to fill."""
         return now_us - self._lanes.normal.oldest_us() >= self._limits.max_wait_us
 
-    def _answer_us(self, slot: Slot, start_us: int, n: int, now_us: int) -> int:
-        """When `n` requests would be answered, with a quarter for what may be slower. Who has less time than that takes
-        no seat; but an idle predictor tries it, and an overflow predictor is no reason to give up on anybody."""
+    def _due(self, slot: Slot, start_us: int, n: int, now_us: int) -> Due:
+        """When `n` requests would be answered, with a quarter for what may be slower. But an idle predictor tries it,
+        and an overflow predictor is no reason to give up on anybody."""
         if slot.running is None or self._dispatch.is_overflow(slot):
-            return now_us
+            return Due(now_us, now_us)
         took_us = slot.costs.batch_us(n)
-        return start_us + took_us + took_us // 4
+        return Due(start_us + took_us, start_us + took_us + took_us // 4)
 
     def _take(
-        self, lane: LaneQueue, n: int, answer_us: int, held: Container[bytes] = (), *, suspects: bool = True
+        self, lane: LaneQueue, n: int, due: Due, held: Container[bytes] = (), *, suspects: bool = True
     ) -> list[Request]:
         if n <= 0 or not lane:
             return []
-        taken = lane.take(n, answer_us, self._busy[lane.lane] if self._busy else held, suspects=suspects)
+        busy = self._busy[lane.lane] if self._busy else held
+        taken = lane.take(n, due.at_us, busy, surely_us=due.surely_us, suspects=suspects)
         self._expired += taken.expired
         return taken.requests
 

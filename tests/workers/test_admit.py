@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -11,7 +12,7 @@ import pytest
 from tests.workers.build import TOPIC, record
 from topics.tensors import TensorSpec, to_ext
 from topics.wire import Limits, decode_state
-from workers.admit import Admission, Admitted, PollTime, ReplyTopics
+from workers.admit import SENT_MAX_AGE_US, Admission, Admitted, PollTime, ReplyTopics
 from workers.offsets import PartitionOffsets
 from workers.requests import NEVER
 
@@ -147,6 +148,29 @@ def test_an_absurd_sent_time_gives_way_to_kafkas_own() -> None:
     """An agent whose clock is a year off does not spoil the latency histogram."""
     (request,) = admit(record(sent_us=2**60)).requests
     assert request.sent_us == 1_000 * 1000 - 1_000_000
+
+
+@pytest.mark.parametrize("timestamp_ms", [-(2**63), -(2**60), 2**60, 2**63 - 1])
+def test_an_absurd_kafka_time_harms_nobody(timestamp_ms: int) -> None:
+    """Producers set it to what they like, in good states and in bad ones; it once ended every worker that read it."""
+    absurd = [replace(record(at, "a", **more), timestamp=timestamp_ms) for at, more in enumerate(({}, {"value": b""}))]
+    admitted = admit(absurd[0], record(2), absurd[1])
+    assert len(admitted.requests) == 2 and len(admitted.refusals) == 1
+    sent = [admitted.requests[0].sent_us, admitted.refusals[0].request.sent_us]
+    assert {abs(NOW.now_us - sent_us) for sent_us in sent} == {SENT_MAX_AGE_US}
+    assert admitted.requests[1].sent_us == 0
+
+
+def test_a_fault_of_ours_with_one_record_leaves_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong while a poll is read together: each is then read alone."""
+
+    def fault(*_: object) -> None:
+        raise OverflowError("a number nobody thought of")
+
+    monkeypatch.setattr("workers.admit._monotonic", fault)
+    admitted = admit(record(0), record(1, value=b""), record(2))
+    assert [request.record.offset for request in admitted.requests] == [0, 2]
+    assert [refusal.dead for refusal in admitted.refusals] == ["undecodable"]
 
 
 def test_plain_lists_are_served_and_remembered_as_plain() -> None:

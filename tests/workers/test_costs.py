@@ -49,6 +49,15 @@ def test_three_hiccups_in_a_row_change_nothing() -> None:
     assert ours.full_us == 1640
 
 
+def test_a_slow_first_batch_of_one_does_not_bound_the_others_for_ever() -> None:
+    """Under load no batch of one ever runs again: a larger one tells just as well how soon an answer can come."""
+    ours = Costs(SIZES, {1: 60_000, 8: 4000, 32: 4000, 64: 4000})
+    assert ours.least_us == 4000
+    ours = Costs(SIZES, dict.fromkeys(SIZES, 60_000))
+    ours.learn(64, 4000)
+    assert ours.least_us == 4000
+
+
 def test_a_device_that_became_slower_or_quicker_is_known_after_four_batches() -> None:
     """Clocks go down, other tenants come and go."""
     ours = costs(1000, 10)

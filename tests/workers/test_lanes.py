@@ -30,6 +30,14 @@ def test_the_earliest_deadline_leaves_first() -> None:
     assert agents(lane.take(3, 0).requests) == ["soon", "late", "none"]
 
 
+def test_a_generous_deadline_is_no_worse_than_none() -> None:
+    """Its state would wait behind all that come later, and its agent's urgent ones behind it, answered by nobody."""
+    lane = LaneQueue("normal", 10)
+    lane.put([request("a", seq=1, deadline_us=3_600_000_000), request("a", seq=2, deadline_us=60_000)])
+    lane.put([request(str(at), received_us=20_000) for at in range(5)])
+    assert [(found.agent, found.seq) for found in lane.take(2, 30_000).requests] == [(b"a", 1), (b"a", 2)]
+
+
 def test_a_state_never_overtakes_an_earlier_one_of_its_agent() -> None:
     """Even with a closer deadline: the promise of order per agent is stronger."""
     lane = LaneQueue("normal", 10)
@@ -77,6 +85,16 @@ def test_busy_agents_keep_their_place() -> None:
     lane.put([request("a", seq=1), request("b"), request("a", seq=2)])
     assert agents(lane.take(3, 0, busy={b"a"}).requests) == ["b"]
     assert [found.seq for found in lane.take(3, 0).requests] == [1, 2]
+
+
+def test_an_agents_later_state_never_takes_the_seat_that_its_earlier_one_does_not_get() -> None:
+    """Who is pressed for time waits for what is left, and so do the states behind it."""
+    lane = LaneQueue("normal", 10)
+    lane.put([request("a", seq=1, deadline_us=50), request("a", seq=2, deadline_us=900), request("b", deadline_us=900)])
+    lane.put([request("c", deadline_us=950)])
+    taken = lane.take(3, 0, surely_us=60).requests
+    assert [(found.agent, found.seq) for found in taken] == [(b"a", 1), (b"b", 0), (b"c", 0)]
+    assert [(found.agent, found.seq) for found in lane.take(3, 0).requests] == [(b"a", 2)]
 
 
 def test_what_is_put_back_keeps_its_place() -> None:

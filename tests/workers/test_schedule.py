@@ -448,6 +448,22 @@ def test_what_cannot_be_answered_in_time_behind_a_running_batch_takes_no_seat() 
     assert [request.deadline_us for request in bench.schedule.expired()] == [290_000] * 8
 
 
+@pytest.mark.parametrize("patient", [0, 3])
+def test_who_may_just_be_in_time_gets_the_seats_that_nobody_else_wants(patient: int) -> None:
+    """They are neither refused because of a margin nor put before those who will surely be in time."""
+    bench = Bench()
+    bench.schedule.restore(0, warm(20_000, 0))
+    bench.put("normal", 1)
+    assert bench.next() == ["normal"]  # until 20,000
+    bench.put("normal", 8, deadline_us=44_000)
+    bench.now = 1  # other agents
+    bench.put("normal", patient, deadline_us=100_000)
+    ready = bench.batch()  # until 40,000
+    assert ready is not None
+    assert sorted(found.deadline_us for found in ready.requests) == [44_000] * (8 - patient) + [100_000] * patient
+    assert bench.schedule.expired() == []
+
+
 def test_an_idle_predictor_tries_what_may_still_be_in_time() -> None:
     """A learned time is a guess; where nobody else waits, trying costs nothing."""
     bench = Bench()
