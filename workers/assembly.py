@@ -171,7 +171,7 @@ def make_replies(
         columns, [spec.name for spec in manifest.outputs], version, settings.worker, manifest.fallback_action()
     )
     if settings.delivery == "exactly_once":
-        return Transactions(settings, letters, encoder, worker.answered, worker.metrics)
+        return Transactions(settings, letters, encoder, worker.lanes, worker.answered, worker.metrics)
     timeout_s = settings.reply.timeout_s
     return Replies(Outbox(replies), letters(Outbox(dead)), encoder, worker.answered, timeout_s, worker.metrics)
 

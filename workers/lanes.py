@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from topics.names import LANES, Lane
+from workers.offsets import PartitionOffsets
 from workers.requests import NEVER, Request
 
 TARGET_US: Final[dict[Lane, int]] = {"high": 20_000, "normal": 50_000, "low": 1_000_000}
@@ -156,6 +157,10 @@ class LaneQueue:
         self._last_rank.clear()
         self._sorted = True
         return n
+
+    def drop(self, offsets: PartitionOffsets) -> None:
+        """Forget what is queued of one partition: another worker has it, and reads it again."""
+        self._queue = deque(request for request in self._queue if request.offsets is not offsets)
 
     def __repr__(self) -> str:
         return f"{self.lane} {len(self)}+{self.in_flight}/{self.max_depth}"

@@ -122,9 +122,9 @@ class PartitionOffsets:
         gone, highest = set(answered), max(self._highest, *answered, -1)
         waiting = [offset for offset in self._unfinished if offset not in gone]
         position = waiting[0] if waiting else behind
-        # Gaps in the log look finished; behind the highest finished offset they need no room.
+        # Gaps in the log look finished; behind the highest finished offset they need no room, however wide they are.
         needed = takewhile(lambda run: run[0] <= highest, self._finished_runs(waiting, behind))
-        found = encode_whole(position, needed)
+        found = encode_whole(position, ((first, min(end, highest + 1)) for first, end in needed))
         return None if found is None else (position, found)
 
     def first_unfinished(self, reached: int) -> int:

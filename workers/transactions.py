@@ -24,6 +24,7 @@ from topics.outbox import Outbox
 from workers.dead_letters import DeadLetters
 from workers.errors import PartitionTaken, TakeOverFailed
 from workers.finished import decode
+from workers.lanes import Lanes
 from workers.logs import get_logger
 from workers.metrics import Metrics
 from workers.offsets import LaneOffsets, PartitionOffsets
@@ -48,6 +49,7 @@ class Transactions:
         settings: Settings,
         make_letters: Callable[[Outbox], DeadLetters],
         encoder: Encoder,
+        lanes: Lanes,
         on_answered: OnAnswered,
         metrics: Metrics,
     ) -> None:
@@ -55,6 +57,7 @@ class Transactions:
         self._make_letters = make_letters
         self._encoder = encoder
         self._room = Room(settings.topics.max_message_bytes)
+        self._lanes = lanes
         self._on_answered = on_answered
         self._metrics = metrics
         self._sources: dict[PartitionOffsets, Source] = {}
@@ -160,6 +163,7 @@ class Transactions:
             self._metrics.fenced(source.lane)
             log.warning("fenced", lane=source.lane, partition=source.books.partition)
             owned.lose(source.books.partition)
+            self._lanes[source.lane].drop(source.books)
             source.drop()
             await asyncio.sleep(REJOIN_WITHIN_S)  # cancelled when the group takes the lane's partitions
             text = f"partition {source.books.partition} of {owned.topic} was taken by another worker"

@@ -229,6 +229,20 @@ class Transacted:
             assert self.answered.issuperset(offset for offset in self.log if offset < self.found[0])
 
 
+def test_a_gap_too_wide_for_a_map_waits_for_the_state_before_it() -> None:
+    """Compaction and retention leave millions of offsets out. What is committed already still can be told."""
+    offsets = PartitionOffsets("t", 0)
+    offsets.received(range(20))
+    first = offsets.covering(range(1, 20))
+    assert first is not None and len(first[1]) == 19
+    offsets.committed(first[0])
+    for offset in range(1, 20):
+        offsets.finished(offset)
+    offsets.received([2_000_011])
+    assert offsets.covering([2_000_011]) is None
+    assert offsets.covering([0, 2_000_011]) == ((2_000_012, ""), [0, 2_000_011])
+
+
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=60),
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=60),

@@ -21,6 +21,7 @@ from workers import source, transactions
 from workers.dead_letters import DeadLetters
 from workers.errors import PartitionTaken, TakeOverFailed
 from workers.finished import decode
+from workers.lanes import Lanes
 from workers.metrics import Metrics
 from workers.offsets import LaneOffsets, PartitionOffsets
 from workers.reply import Encoder
@@ -112,7 +113,8 @@ class Bench:
         self.owned = LaneOffsets(TOPIC)
         self.answered: list[int] = []
         encoder = Encoder(ActionColumns([TensorSpec("action", "int64", ())], "m v1", "w"), ["action"], "m v1", "w")
-        self.out = Transactions(SETTINGS, self._letters, encoder, self._count, Metrics(max_batch=8))
+        self.lanes = Lanes({"high": 8, "normal": 8, "low": 8})
+        self.out = Transactions(SETTINGS, self._letters, encoder, self.lanes, self._count, Metrics(max_batch=8))
         monkeypatch.setattr(source, "stop", self._stop)
         monkeypatch.setattr(self.out, "_producer", self._start)
 
@@ -238,9 +240,12 @@ async def test_who_is_fenced_drops_the_partition(monkeypatch: pytest.MonkeyPatch
         failures["offsets"] = KafkaError("unexpected")
     bench = Bench(monkeypatch, **failures)
     books = await bench.take()
-    books.received([7, 8])
+    books.received([7, 8, 9])
+    bench.lanes.normal.put([request("a", offsets=books, offset=9), request("b", offset=9)])
     bench.out.predicted(ran([request("a", offsets=books, offset=7)]))
     await bench.settle()
+    left = bench.lanes.normal.take(8, 0).requests
+    assert [one.agent for one in left] == [b"b"], "what is queued runs for nobody; another partition's states do"
     assert not bench.running.done() and bench.owned.partitions == () and books.revoked
     began = bench.log.count("begin")
     bench.out.predicted(ran([request("a", offsets=books, offset=8)]))
