@@ -1,4 +1,4 @@
-"""Writes the recording of bursty traffic that docs/recordings.md has figures of: `python -m tests.tools.replay.bursts OUT`.
+"""Writes the bursty recording that docs/recordings.md has figures of: `python -m tests.tools.replay.bursts OUT`.
 
 500 agents on three lanes, 60,000 states in 30 s: 10,000/s for 0.15 s of every second, 588/s in between.
 """
@@ -31,8 +31,8 @@ def bursts() -> Iterator[tuple[Lane, str, int, bytes]]:
     for number in range(STATES):
         at_s += random.exponential(1 / (BURST_PER_S if at_s % 1.0 < BURST_S else BETWEEN_PER_S))
         at_ms = BEGIN_MS + int(at_s * 1000)
-        times = {"sent_us": at_ms * 1000, "deadline_us": at_ms * 1000 + 60_000_000}
-        state = State(np.arange(4, dtype=np.float32), seq=number // AGENTS, **times)
+        state = State(np.arange(4, dtype=np.float32), seq=number // AGENTS, sent_us=at_ms * 1000)
+        state.deadline_us = at_ms * 1000 + 60_000_000
         yield lanes[number % 4], f"agent-{number % AGENTS}", at_ms, encode_state(state)
 
 
