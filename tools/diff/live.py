@@ -1,7 +1,7 @@
 """Compares two streams as they come: what the fleet answers, and what a shadow would.
 
-Reads both topics from now on, without a group. Two answers belong together by agent and correlation ID, and by `seq` where
-there is none. One that stays alone for `ALONE_S` is missing, or extra.
+Reads both topics from now on, without a group. Two answers belong together by agent and correlation ID, by `seq`
+where there is none. One that stays alone for `ALONE_S` is missing, or extra.
 """
 
 from __future__ import annotations
