@@ -138,8 +138,10 @@ class LaneQueue:
         return self._queue[0].deadline_us if self._queue else NEVER
 
     def put_back(self, request: Request) -> None:
-        """A request that was taken waits again, at the place its rank gives it."""
+        """A request that was taken waits again, before all that have not been taken: by now its agent may be forgotten,
+        and later states of it may rank before it. Those that are put back keep their order."""
         self.in_flight -= 1
+        request.rank -= NEVER
         self._queue.append(request)
         self._sorted = False
 

@@ -155,6 +155,11 @@ class Receive(ConsumerRebalanceListener):  # type: ignore[misc]
         except FleetError as error:  # aiokafka would swallow it
             self._failed = error
             return
+        except Exception as error:  # a fault of ours; running on would mean books of which half is missing
+            text = f"could not take over partitions of {self._offsets.topic}, a fault of ours: {error!r}"
+            self._failed = ReceiveFailed(f"{text}; start the worker again")
+            self._failed.__cause__ = error
+            return
         self.joined.set()
         log.info("assigned", lane=self.lane, partitions=list(self._offsets.partitions), epoch=self._offsets.epoch)
 

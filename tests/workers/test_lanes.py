@@ -111,6 +111,22 @@ def test_what_is_put_back_keeps_its_place() -> None:
     ]
 
 
+def test_what_is_put_back_goes_first_although_its_agent_was_forgotten() -> None:
+    """While it ran, so many others came that nobody remembers where its agent's states have to stand; twice."""
+    lane = LaneQueue("normal", 8)
+    lane.put([request("a", seq=1, deadline_us=40_000), request("a", seq=2)])
+    for again in range(2):
+        first, second = lane.take(2, 0).requests
+        for at in range(20):
+            lane.put([request(f"{again}-{at}", deadline_us=5_000)])
+            lane.take(1, 0)
+            lane.answered(1)
+        lane.put([request("a", seq=3 + again, deadline_us=10_000)])
+        lane.put_back(second)
+        lane.put_back(first)
+    assert [found.seq for found in lane.take(4, 0).requests] == [1, 2, 3, 4]
+
+
 def test_handing_back_empties_the_queue_but_not_what_is_in_flight() -> None:
     """Queued states are read again by the partition's next owner; running ones are still ours to answer."""
     lane = LaneQueue("normal", 10)

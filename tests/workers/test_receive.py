@@ -167,6 +167,17 @@ async def test_a_lost_assignment_is_lost_also_when_handing_it_over_fails() -> No
     assert not bench.receive.joined.is_set()
 
 
+async def test_a_fault_while_partitions_are_taken_over_ends_the_process() -> None:
+    """aiokafka swallows it; what the partitions' last owner had answered would run again, or have nowhere to go."""
+    bench = Bench({PARTITION: [record()]})
+    bench.consumer.commits = {PARTITION: OffsetAndMetadata("5", "")}  # type: ignore[arg-type]
+    await bench.receive.on_partitions_assigned([PARTITION])
+    assert not bench.receive.joined.is_set()
+    with pytest.raises(ReceiveFailed, match=r"could not take over partitions of .*, a fault of ours: Type"):
+        await bench.run(lambda: False)
+    assert bench.polled == []
+
+
 async def test_records_wait_until_the_last_owners_map_is_read() -> None:
     """They may come before the listener has ended, and would run twice."""
     bench = Bench({PARTITION: [record()]})
