@@ -227,7 +227,7 @@ def _monotonic(states: StateColumns, records: Sequence[Record], time: PollTime) 
 
 def _kafka_us(record: Record, time: PollTime) -> int:
     """The record's own Kafka time. Agents may set it to anything: what is further away than a day counts as a day."""
-    age_us = time.now_us - (record.timestamp * 1000 + time.from_unix_us)
+    age_us: int = time.now_us - (record.timestamp * 1000 + time.from_unix_us)
     return time.now_us - min(max(age_us, -SENT_MAX_AGE_US), SENT_MAX_AGE_US)
 
 

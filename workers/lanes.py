@@ -74,7 +74,8 @@ class LaneQueue:
         Everything that comes out counts as in flight until `answered`.
         """
         self._sort()
-        queue, taken, skipped, pressed = self._queue, Taken([], []), [], []
+        queue, taken, skipped = self._queue, Taken([], []), []
+        pressed: list[Request] = []
         requests, expired = taken.requests, taken.expired
         held: set[bytes] = set()
         hurried: set[bytes] = set()

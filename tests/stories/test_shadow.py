@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,6 +46,9 @@ async def test_a_shadow_answers_to_its_own_topic_alone(fleet: Fleet, probe: Path
         assert models == {"probe v2"}
         assert {action.model for actions in answered.values() for action in actions} == {"probe v1"}
         assert len(await fleet.dead_letters(1)) == 1, "the live worker's; a shadow writes none"
+        compared = await compared_live(fleet)
+        assert compared["agreement"] == 1.0 and compared["pairs"] >= 40, compared
+        assert compared["models"] == [["probe v1"], ["probe v2"]]
         assert shadow.events("assigned") and not live.events("revoked"), "its groups are its own"
     finally:
         beside.close()
@@ -53,3 +60,18 @@ def candidate(folder: Path) -> Path:
     manifest = path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"version": "1"', '"version": "2"'))
     return path
+
+
+async def compared_live(fleet: Fleet) -> dict[str, Any]:
+    """What `fleet diff --live` finds while states come."""
+    words = ["diff", "--live", "--seconds", "6", "--json", "--fleet", fleet.settings.name]
+    servers = fleet.settings.kafka.bootstrap_servers
+    command = [sys.executable, "-c", "from tools.cli import main; main()", *words, "--bootstrap-servers", servers]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    ended = asyncio.ensure_future(process.communicate())
+    while not ended.done():
+        await fleet.ask(states(20, 1))
+        await asyncio.sleep(0.2)
+    assert process.returncode == 0
+    found: dict[str, Any] = json.loads(ended.result()[0])
+    return found

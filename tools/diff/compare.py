@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from tools.diff.answers import Answer, Answers, Step
 from tools.diff.distance import Tolerance, agree, distance
+from tools.diff.spread import Spread
 
 NAMED: Final = 1000
 """Missing, extra and differing states that are named; all are counted."""
@@ -45,21 +44,21 @@ class Divergence:
 
 @dataclass(slots=True)
 class Times:
-    """What answers say of their way, per answer: waits and passes in µs, rows, ms away."""
+    """What answers say of their way: waits and passes in µs, rows, ms away."""
 
-    wait_us: list[int] = field(default_factory=list)
-    predict_us: list[int] = field(default_factory=list)
-    batch_size: list[int] = field(default_factory=list)
-    away_ms: list[int] = field(default_factory=list)
+    wait_us: Spread = field(default_factory=Spread)
+    predict_us: Spread = field(default_factory=Spread)
+    batch_size: Spread = field(default_factory=Spread)
+    away_ms: Spread = field(default_factory=Spread)
 
     def add(self, answer: Answer) -> None:
         """One more answer. Refusals did not run."""
         if answer.batch_size:
-            self.wait_us.append(answer.wait_us)
-            self.predict_us.append(answer.predict_us)
-            self.batch_size.append(answer.batch_size)
+            self.wait_us.add(answer.wait_us)
+            self.predict_us.add(answer.predict_us)
+            self.batch_size.add(answer.batch_size)
         if answer.away_ms is not None:
-            self.away_ms.append(answer.away_ms)
+            self.away_ms.add(answer.away_ms)
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class Comparison:
     seconds: dict[int, Share] = field(default_factory=dict)
     """By the reference answer's Unix second."""
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    distances: dict[str, list[float]] = field(default_factory=dict)
+    distances: dict[str, Spread] = field(default_factory=dict)
     """By output; pairs of one shape."""
     first: dict[bytes, Divergence] = field(default_factory=dict)
     missing: list[Step] = field(default_factory=list)
@@ -88,14 +87,14 @@ class Comparison:
     def add(self, reference: Answers, other: Answers) -> None:
         """Everything of these agents."""
         for step, wanted in reference.by_step.items():
-            self._look(0, wanted)
+            self.look(0, wanted)
             given = other.by_step.get(step)
             if given is None:
                 self.miss(step)
             else:
                 self.pair(step, wanted, given)
         for step, given in other.by_step.items():
-            self._look(1, given)
+            self.look(1, given)
             if step not in reference.by_step:
                 self.surplus(step)
         self.repeated = (self.repeated[0] + reference.repeated, self.repeated[1] + other.repeated)
@@ -140,12 +139,13 @@ class Comparison:
                 continue
             apart = distance(array, other)
             if apart is not None:
-                self.distances.setdefault(name, []).append(apart)
+                self.distances.setdefault(name, Spread()).add(apart)
             if name in self.tolerance.outputs and not agree(array, other, self.tolerance):
                 why = why or (f"{name} differs by {apart:.3g}" if apart is not None else f"{name} has another shape")
         return why
 
-    def _look(self, side: int, answer: Answer) -> None:
+    def look(self, side: int, answer: Answer) -> None:
+        """One more answer of the reference (0) or the other side (1), whether it has a counterpart or not."""
         if answer.model:
             self.models[side].add(answer.model)
         self.times[side].setdefault(answer.lane, Times()).add(answer)
@@ -164,12 +164,6 @@ class Comparison:
     def first_divergences(self, n: int) -> list[Divergence]:
         """The earliest of all agents'."""
         return sorted(self.first.values(), key=lambda found: found.at_ms)[:n]
-
-
-def percentiles(values: Iterable[float], which: tuple[float, ...] = (50, 99)) -> list[float | None]:
-    """None for each where there are no values."""
-    array = np.asarray(list(values), np.float64)
-    return [float(value) for value in np.percentile(array, which)] if len(array) else [None] * len(which)
 
 
 def over_time(seconds: Mapping[int, Share], bins: int = 60) -> list[tuple[int, Share]]:

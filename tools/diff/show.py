@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tools.diff.answers import Step
-from tools.diff.compare import Comparison, Share, over_time, percentiles
+from tools.diff.compare import Comparison, Share, over_time
+from tools.diff.spread import Spread
 from tools.recording.about import utc
 
 SHOWN: Final = 10
@@ -141,10 +142,9 @@ def _first_of(title: str, rows: list[Any]) -> str:
     return f"{title} ({SHOWN} of {len(rows):,})" if len(rows) > SHOWN else title
 
 
-def _spread(values: list[Any]) -> dict[str, float | None]:
-    p50, p99 = percentiles(values)
-    mean = sum(values) / len(values) if values else None
-    return {"n": len(values), "mean": mean, "p50": p50, "p99": p99, "max": max(values, default=None)}
+def _spread(values: Spread) -> dict[str, float | None]:
+    p50, p99 = values.percentile(50), values.percentile(99)
+    return {"n": values.n, "mean": values.mean, "p50": p50, "p99": p99, "max": values.max}
 
 
 def _share(share: Share) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_equal_answers_agree_whenever_they_came(tmp_path: Path) -> None:
     found = compared((first, second))
     assert (found.agreement, found.all.pairs, found.missing_count, found.extra_count) == (1.0, 10, 0, 0)
     assert found.models == ({"m v1"}, {"m v2"})
-    assert set(found.times[0]["normal"].away_ms) == {5} and not found.times[1]["normal"].away_ms
+    assert found.times[0]["normal"].away_ms.counts == {5: 10} and not found.times[1]["normal"].away_ms.n
 
 
 def test_the_first_state_that_differs_is_named(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_first_state_that_differs_is_named(tmp_path: Path) -> None:
     assert found.agreement == 0.5
     (divergence,) = found.first_divergences(5)
     assert (divergence.step.seq, divergence.why) == (3, "action differs by 0.5")
-    assert max(found.distances["action"]) == 0.5
+    assert found.distances["action"].max == 0.5
     assert found.worst_agents(1)[0][0] == b"x"
 
 
@@ -157,7 +157,7 @@ def test_other_outputs_are_measured_and_decide_only_if_named(tmp_path: Path) -> 
     assert compared((first, second)).agreement == 1.0
     (tmp_path / "a.mcap").unlink(), (tmp_path / "b.mcap").unlink()
     found = compared((first, second), outputs=frozenset({"action", "value"}))
-    assert found.agreement == 0.0 and found.distances["value"] == [0.5]
+    assert found.agreement == 0.0 and found.distances["value"].counts == {0.5: 1}
 
 
 @pytest.mark.parametrize(

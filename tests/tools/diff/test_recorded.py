@@ -1,6 +1,6 @@
 """A recording of the demo, replayed against the shipped model: the same answers as when it was made.
 
-tests/recordings/cartpole.mcap: `fleet record` beside `fleet demo --attach --agents 24 --seconds 6`, a third of the agents.
+tests/recordings/cartpole.mcap: `fleet record` beside `fleet demo --attach --agents 24 --seconds 6`, some of the agents.
 """
 
 from __future__ import annotations
