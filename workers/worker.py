@@ -58,6 +58,8 @@ class Worker:
         self.metrics = metrics
         self._replies: WayOut | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.broken: BaseException | None = None
+        """What a call raised that nobody awaits; the supervisor ends the process for it."""
 
     def reply_through(self, replies: WayOut) -> None:
         """Where answers go; given after construction, since replies in turn report to `answered`."""
@@ -109,7 +111,17 @@ class Worker:
             self._timer.cancel()
             self._timer = None
         if wait_us < NEVER // 2:
-            self._timer = asyncio.get_running_loop().call_later(wait_us / 1e6, self.pump)
+            self._timer = asyncio.get_running_loop().call_later(wait_us / 1e6, self._pump_in_time)
+
+    def _pump_in_time(self) -> None:
+        try:
+            self.pump()
+        except Exception as error:
+            self.broke(error)
+
+    def broke(self, error: BaseException) -> None:
+        """A step failed where the event loop would only log it: states are in limbo, and the process must end."""
+        self.broken = self.broken or error
 
     def predicted(self, ran: Predicted) -> None:
         """Step 5 ended for one batch: its predictor is free for the next, its answers leave."""
