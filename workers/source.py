@@ -96,7 +96,7 @@ class Source:
         if covered is None:
             return
         found, offsets = covered
-        going = [answers[offset] for offset in offsets]
+        going = [answers[offset] for offset in sorted(offsets)]  # an agent's in the order of its states
         started_us = now_us()
         await self._transact(going, found)
         self.books.committed(found)

@@ -100,8 +100,14 @@ class Worker:
     def pump(self) -> None:
         """Step 4: hand out every batch that should run now, answer what expired, and set the clock for the rest."""
         now = now_us()
+        self._hand_out(now)
+        self._settle(now)
+
+    def _hand_out(self, now: int) -> None:
         while batch := self._schedule.next(now):
             self._predictors[batch.predictor].submit(batch)
+
+    def _settle(self, now: int) -> None:
         if expired := self._schedule.expired():
             self.replies.refused([Refusal(request, "expired", OVERDUE) for request in expired])
         self._set_timer(self._schedule.wake_us(now) - now)
@@ -129,8 +135,10 @@ class Worker:
             return
         learn = not ran.faults  # rows at fault cost passes of their own
         self._schedule.finished(ran.batch, ran.started_us, ran.ended_us, learn=learn)
-        self.pump()
+        now = now_us()
+        self._hand_out(now)
         self.replies.predicted(ran)
+        self._settle(now)  # behind the batch: what expired may be a later state of one of its agents
 
     def fence(self, number: int, ran: Batch | None, down: Down, max_hangs: int) -> None:
         """Predictor `number` is out of service while it `ran` a batch, whose requests are suspected: those in too many

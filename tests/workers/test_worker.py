@@ -286,3 +286,14 @@ async def test_a_fault_where_nobody_awaits_ends_the_process(where: str, monkeypa
     with pytest.raises(ExceptionGroup) as raised:
         await asyncio.wait_for(bench.supervisor.run(), 5)
     assert raised.group_contains(PredictorBroken, match=r"a fault of ours: ValueError\('a bug'\)")
+
+
+async def test_what_expires_while_a_batch_comes_back_is_answered_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a later state of an agent whose answer the batch has."""
+    bench = Bench(SimulatedModel, 2)
+    await bench.start()
+    monkeypatch.setattr(bench.worker._schedule, "expired", list)
+    bench.put([state("earlier")])
+    monkeypatch.setattr(bench.worker._schedule, "expired", [[], [], [state("later")]].pop)
+    await asyncio.wait_for(bench.replies.done.wait(), 5)
+    assert list(bench.replies.answers) == ["earlier", "later"]
