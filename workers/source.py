@@ -147,7 +147,8 @@ class Source:
         return False
 
     def drop(self) -> None:
-        """What waits is not ours to answer: its next owner does that."""
+        """What waits is not ours to answer any more: its next owner does that."""
+        self.books.revoke()
         dropped, self.waiting = self.waiting, []
         self._report(dropped)
 
