@@ -16,33 +16,43 @@ from workers.requests import Predicted, Refusal
 def count_answers(
     predicted: Sequence[Predicted], refusals: Sequence[Refusal], now_us: int, metrics: Metrics
 ) -> Mapping[Lane, int]:
-    """Finish the offsets of everything answered, record how long it took, and give the answers per lane."""
+    """Finish the offsets of everything answered, record how long it took, and give per lane how many have ended.
+
+    What belongs to a lost assignment has ended without an answer: its new owner gives that, and counts it.
+    """
+    counted: dict[Lane, int] = defaultdict(int)
     sent_us: dict[tuple[Lane, Outcome], list[int]] = defaultdict(list)
     waits_us: dict[Lane, list[int]] = defaultdict(list)
     for ran in predicted:
-        _finish_batch(ran, sent_us, waits_us)
+        _finish_batch(ran, counted, sent_us, waits_us)
     for refusal in refusals:
         request = refusal.request
+        counted[request.lane] += 1
+        if request.offsets.revoked:
+            continue
         request.offsets.finished(request.record.offset)
         sent_us[request.lane, refusal.outcome].append(request.sent_us)
         if refusal.dead is not None:
             metrics.dead_letter(refusal.dead)
     for lane, waits in waits_us.items():
         metrics.queue_waits(lane, np.array(waits) / 1e6)
-    counted: dict[Lane, int] = defaultdict(int)
     for (lane, outcome), sent in sent_us.items():
         metrics.replied(lane, outcome, (now_us - np.array(sent)) / 1e6)
-        counted[lane] += len(sent)
     return counted
 
 
 def _finish_batch(
-    ran: Predicted, sent_us: dict[tuple[Lane, Outcome], list[int]], waits_us: dict[Lane, list[int]]
+    ran: Predicted,
+    counted: dict[Lane, int],
+    sent_us: dict[tuple[Lane, Outcome], list[int]],
+    waits_us: dict[Lane, list[int]],
 ) -> None:
     """Rows at fault are not finished here: they come as refusals, after their dead letters."""
     started_us = ran.started_us
     for row, request in enumerate(ran.batch.requests):
         if row not in ran.faults:
-            request.offsets.finished(request.record.offset)
-            sent_us[request.lane, "action"].append(request.sent_us)
+            counted[request.lane] += 1
+            if not request.offsets.revoked:
+                request.offsets.finished(request.record.offset)
+                sent_us[request.lane, "action"].append(request.sent_us)
         waits_us[request.lane].append(started_us - request.received_us)

@@ -6,7 +6,7 @@ from topics.errors import FleetError
 
 
 class PredictorBroken(FleetError):
-    """A predictor's thread ended although nobody asked it to."""
+    """A batch could not be formed, run or answered by a fault of ours, so its states are in limbo."""
 
 
 class PredictorsHang(FleetError):

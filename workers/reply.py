@@ -1,7 +1,7 @@
 """Step 6, reply: what ended becomes records, and an offset is finished only when the broker has acknowledged them.
 
 Predicted batches and refusals are collected while the previous flush is on its way, so under load one flush carries
-many batches. Order is kept: an agent's replies leave in the order in which its states ran. A dead letter is
+many batches. Order is kept: an agent's replies leave in the order in which its states ended. A dead letter is
 acknowledged before the reply that tells of it is sent, so neither exists without a way to find the other.
 """
 
@@ -69,8 +69,7 @@ class Replies:
         self._on_answered = on_answered
         self._within_s = within_s
         self._metrics = metrics
-        self._predicted: list[Predicted] = []
-        self._refusals: list[Refusal] = []
+        self._ended: list[Predicted | Refusal] = []
         self._wake = asyncio.Event()
         self._sending = False
         self._finishing = False
@@ -81,20 +80,17 @@ class Replies:
     @property
     def waiting(self) -> bool:
         """Whether answers wait to be sent or to be acknowledged."""
-        return self._sending or bool(self._predicted or self._refusals)
+        return self._sending or bool(self._ended)
 
     def predicted(self, predicted: Predicted) -> None:
         """A batch ran; its rows at fault become refusals."""
-        requests = predicted.batch.requests
-        for row, fault in predicted.faults.items():
-            self._refusals.append(Refusal(requests[row], fault.outcome, fault.reason, dead=fault.label))
-        self._predicted.append(predicted)
+        self._ended.append(predicted)
         self._wake.set()
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """Requests ended without a model."""
         if refusals:
-            self._refusals.extend(refusals)
+            self._ended += refusals
             self._wake.set()
 
     async def run(self) -> None:
@@ -105,16 +101,16 @@ class Replies:
             if self._finishing:
                 self._finished.set()
                 return
-            predicted, self._predicted = self._predicted, []
-            refusals, self._refusals = self._refusals, []
+            ended, self._ended = self._ended, []
             started_us, self._sending = now_us(), True
-            ours = [refusal for refusal in refusals if not refusal.request.offsets.revoked]
-            await self._dead_letters.write(ours)
-            refusals += await self._send(predicted, ours)
+            predicted = [end for end in ended if isinstance(end, Predicted)]
+            refusals = [refusal for end in ended for refusal in _refusals(end)]
+            await self._dead_letters.write([refusal for refusal in refusals if not refusal.request.offsets.revoked])
+            refusals += await self._send(ended, refusals)
             self._on_answered(predicted, refusals)
             self._sending = False
             self.flushes += 1
-            answered = sum(map(len, (ran.batch for ran in predicted))) + len(ours)
+            answered = sum(len(ran.batch) - len(ran.faults) for ran in predicted) + len(refusals)
             self._metrics.stage("reply", (now_us() - started_us) / 1e6, answered)
 
     async def finish(self, within_s: float) -> None:
@@ -127,26 +123,29 @@ class Replies:
         except TimeoutError:
             pass  # its acknowledgement may never come; its states are not committed
 
-    async def _send(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> list[Refusal]:
-        """Send these answers; gives the requests whose action is too large for its topic, which have failed."""
-        self._encode(predicted, refusals)
+    async def _send(self, ended: Sequence[Predicted | Refusal], refusals: Sequence[Refusal]) -> list[Refusal]:
+        """Send what `ended`, with its `refusals`; gives those whose action is too large for its topic: they failed."""
+        for end in ended:
+            self._add(self._answers(end))
         try:
             await self._outbox.flush(self._within_s)
         except RecordsTooLarge as error:
             sizes = {_identity(record): record.size_bytes for record in error.records}
-            failed = [refusal for ran in predicted for refusal in self._failed(ran, sizes)]
+            failed = [refusal for end in ended for refusal in self._failed(end, sizes)]
             await self._dead_letters.write(failed)
             again = [refusal for refusal in refusals if self._identity(refusal) in sizes] + failed
             for refusal in again:
                 refusal.fallback = False
                 _shorten(refusal.request)
-            self._encode((), again)
+            self._add([(refusal.request, self._encoder.refusal(refusal)) for refusal in again])
             await self._outbox.flush(self._within_s)  # a topic that takes not even these ends the process
             return failed
         return []
 
-    def _failed(self, ran: Predicted, sizes: Mapping[object, int]) -> Iterator[Refusal]:
+    def _failed(self, ran: Predicted | Refusal, sizes: Mapping[object, int]) -> Iterator[Refusal]:
         """The rows of a batch whose actions are too large become faults."""
+        if isinstance(ran, Refusal):
+            return
         rows = {request: row for row, request in enumerate(ran.batch.requests)}
         for request, value in self._encoder.actions(ran):
             place = request.reply_topic
@@ -159,14 +158,30 @@ class Replies:
         request = refusal.request
         return (request.reply_topic, request.agent, self._encoder.refusal(refusal), tuple(request.headers))
 
-    def _encode(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
+    def _answers(self, end: Predicted | Refusal) -> Sequence[tuple[Request, bytes]]:
+        """In the order of a batch's rows, at fault or not: an agent may have several."""
+        ours = [refusal for refusal in _refusals(end) if not refusal.request.offsets.revoked]
+        refused = [(refusal.request, self._encoder.refusal(refusal)) for refusal in ours]
+        if isinstance(end, Refusal):
+            return refused
+        actions = self._encoder.actions(end)
+        if not refused:
+            return actions
+        rows = {request: row for row, request in enumerate(end.batch.requests)}
+        return sorted([*actions, *refused], key=lambda answer: rows[answer[0]])
+
+    def _add(self, answers: Sequence[tuple[Request, bytes]]) -> None:
         add = self._outbox.add
-        for ran in predicted:
-            for request, value in self._encoder.actions(ran):
-                add(request.reply_topic, request.reply_partition, request.agent, value, request.headers)
-        for refusal in refusals:
-            request, value = refusal.request, self._encoder.refusal(refusal)
+        for request, value in answers:
             add(request.reply_topic, request.reply_partition, request.agent, value, request.headers)
+
+
+def _refusals(end: Predicted | Refusal) -> list[Refusal]:
+    """What ended without an action."""
+    if isinstance(end, Refusal):
+        return [end]
+    requests = end.batch.requests
+    return [Refusal(requests[row], at.outcome, at.reason, dead=at.label) for row, at in end.faults.items()]
 
 
 def _identity(record: Oversized) -> object:

@@ -96,7 +96,7 @@ class Source:
         if covered is None:
             return
         found, offsets = covered
-        going = [answers[offset] for offset in offsets]
+        going = [answers[offset] for offset in sorted(offsets)]  # an agent's in the order of its states
         started_us = now_us()
         await self._transact(going, found)
         self.books.committed(found)
@@ -147,7 +147,8 @@ class Source:
         return False
 
     def drop(self) -> None:
-        """What waits is not ours to answer: its next owner does that."""
+        """What waits is not ours to answer any more: its next owner does that."""
+        self.books.revoke()
         dropped, self.waiting = self.waiting, []
         self._report(dropped)
 

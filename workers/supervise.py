@@ -65,22 +65,20 @@ class Supervisor:
         self._looked_at_cpus_s = 0.0
         self._health = health
         self._stalls = Stalls()
-        self._broken: BaseException | None = None
         self._down_since_s: float | None = None
         for predictor in predictors:
-            predictor.deliver(worker.predicted, self._on_broken)
-
-    def _on_broken(self, error: BaseException) -> None:
-        self._broken = error
+            predictor.deliver(worker.predicted, worker.broke)
 
     async def run(self) -> None:
-        """Raises `PredictorBroken` when a predictor's thread ends by our fault, `PredictorsHang` when none serves."""
+        """Raises `PredictorBroken` when a step fails by our fault, `PredictorsHang` when none serves."""
         async with asyncio.TaskGroup() as replacing:
             while True:
                 now_s = asyncio.get_running_loop().time()
-                if self._broken is not None:
-                    text = f"a predictor's thread ended, a fault of ours: {self._broken!r}; start the worker again"
-                    raise PredictorBroken(text) from self._broken
+                if (broken := self._worker.broken) is not None:
+                    text = (
+                        f"a batch was not formed, run or answered, a fault of ours: {broken!r}; start the worker again"
+                    )
+                    raise PredictorBroken(text) from broken
                 self._look_at_predictors(replacing)
                 self._look_at_layers(now_s)
                 self._follow_cpus(now_s)
@@ -148,7 +146,7 @@ class Supervisor:
         self._take_in(number, predictor)
 
     def _take_in(self, number: int, predictor: Predictor) -> None:
-        predictor.deliver(self._worker.predicted, self._on_broken)
+        predictor.deliver(self._worker.predicted, self._worker.broke)
         self._predictors[number] = predictor
         self._serving[number] = True
         self._worker.restore(number, predictor)

@@ -58,6 +58,8 @@ class Worker:
         self.metrics = metrics
         self._replies: WayOut | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.broken: BaseException | None = None
+        """What a call raised that nobody awaits; the supervisor ends the process for it."""
 
     def reply_through(self, replies: WayOut) -> None:
         """Where answers go; given after construction, since replies in turn report to `answered`."""
@@ -98,8 +100,14 @@ class Worker:
     def pump(self) -> None:
         """Step 4: hand out every batch that should run now, answer what expired, and set the clock for the rest."""
         now = now_us()
+        self._hand_out(now)
+        self._settle(now)
+
+    def _hand_out(self, now: int) -> None:
         while batch := self._schedule.next(now):
             self._predictors[batch.predictor].submit(batch)
+
+    def _settle(self, now: int) -> None:
         if expired := self._schedule.expired():
             self.replies.refused([Refusal(request, "expired", OVERDUE) for request in expired])
         self._set_timer(self._schedule.wake_us(now) - now)
@@ -109,7 +117,17 @@ class Worker:
             self._timer.cancel()
             self._timer = None
         if wait_us < NEVER // 2:
-            self._timer = asyncio.get_running_loop().call_later(wait_us / 1e6, self.pump)
+            self._timer = asyncio.get_running_loop().call_later(wait_us / 1e6, self._pump_in_time)
+
+    def _pump_in_time(self) -> None:
+        try:
+            self.pump()
+        except Exception as error:
+            self.broke(error)
+
+    def broke(self, error: BaseException) -> None:
+        """A step failed where the event loop would only log it: states are in limbo, and the process must end."""
+        self.broken = self.broken or error
 
     def predicted(self, ran: Predicted) -> None:
         """Step 5 ended for one batch: its predictor is free for the next, its answers leave."""
@@ -117,8 +135,10 @@ class Worker:
             return
         learn = not ran.faults  # rows at fault cost passes of their own
         self._schedule.finished(ran.batch, ran.started_us, ran.ended_us, learn=learn)
-        self.pump()
+        now = now_us()
+        self._hand_out(now)
         self.replies.predicted(ran)
+        self._settle(now)  # behind the batch: what expired may be a later state of one of its agents
 
     def fence(self, number: int, ran: Batch | None, down: Down, max_hangs: int) -> None:
         """Predictor `number` is out of service while it `ran` a batch, whose requests are suspected: those in too many

@@ -359,3 +359,33 @@ async def test_a_finished_reply_step_begins_no_more_flushes() -> None:
     bench.replies.predicted(ran([request("b")]))
     await asyncio.wait_for(running, 1.0)
     assert sent == len(bench.producer.sent) == 1 and bench.answered == [1]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_an_agents_answers_keep_their_order_around_a_fault(apart: bool) -> None:
+    """A row at fault does not fall behind a later state of its agent, in the same batch or in the next one."""
+    bench = Bench()
+    first, second, fault = (
+        request(seq=1, offset=1),
+        request(seq=2, offset=2),
+        {0: Fault("failed", "model_error", "boom")},
+    )
+    if apart:
+        bench.replies.predicted(ran([first, request("other")], fault))
+        bench.replies.predicted(ran([second]))
+    else:
+        bench.replies.predicted(ran([first, second], fault))
+    bench.replies.refused([Refusal(request(seq=3, offset=3), "expired", "too late")])
+    await bench.run()
+    sent = [decode_action(sent["value"]) for sent in bench.producer.sent if sent["key"] == b"a"]
+    assert [(action.seq, action.outcome) for action in sent] == [(1, "failed"), (2, "action"), (3, "expired")]
+
+
+async def test_the_records_of_a_flush_are_counted_once() -> None:
+    """A row at fault is one record, not a row and a refusal."""
+    bench = Bench()
+    bench.replies.predicted(ran([request("good"), request("bad")], {1: Fault("failed", "model_error", "boom")}))
+    bench.replies.refused([Refusal(request(), "expired", "too late")])
+    await bench.run()
+    counted = bench.replies._metrics.snapshot().counters["fleet_stage_records_total"]
+    assert counted == {("reply",): 3}

@@ -26,7 +26,7 @@ class Bench:
         self.lanes = Lanes({"high": 8, "normal": 8, "low": 8})
         self.replies = SimpleNamespace(waiting=False, flushes=0)
         worker: Any = SimpleNamespace(
-            offsets=self.offsets, lanes=self.lanes, available=1, predicted=None, replies=self.replies
+            offsets=self.offsets, lanes=self.lanes, available=1, predicted=None, broke=None, replies=self.replies
         )
         intakes: Any = {
             lane: SimpleNamespace(

@@ -280,3 +280,28 @@ async def test_a_move_without_an_answer_is_committed_when_asked_for(monkeypatch:
     await bench.settle()
     assert bench.producer.committed == [(43, "")]
     await bench.end()
+
+
+async def test_an_agents_answers_keep_their_order_around_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row at fault does not fall behind a later state of its agent in the same batch."""
+    bench = Bench(monkeypatch)
+    books = await bench.take()
+    books.received([7, 8])
+    requests = [request("a", seq=seq, offsets=books, offset=6 + seq) for seq in (1, 2)]
+    bench.out.predicted(ran(requests, {0: Fault("failed", "model_error", "raised")}))
+    await bench.settle()
+    sent = [decode_action(sent["value"]) for sent in bench.producer.sent if sent["topic"] == "f.actions"]
+    assert [(action.seq, action.outcome) for action in sent] == [(1, "failed"), (2, "action")]
+    await bench.end()
+
+
+async def test_what_an_end_leaves_unsent_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the lane, its offset is the next owner's, and no metric says that it was answered."""
+    bench = Bench(monkeypatch)
+    books = await bench.take()
+    books.received([7])
+    bench.producer.may_commit.clear()
+    bench.out.predicted(ran([request("a", offsets=books, offset=7)]))
+    await bench.settle()
+    await bench.end()
+    assert bench.answered == [7] and books.revoked

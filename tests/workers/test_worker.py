@@ -15,7 +15,7 @@ from tests.workers.build import TOPIC, request
 from topics.tensors import Array
 from workers.admit import PollTime, ReplyTopics
 from workers.assembly import make_worker
-from workers.errors import PredictorsHang
+from workers.errors import PredictorBroken, PredictorsHang
 from workers.health import Health
 from workers.metrics import Metrics
 from workers.models.errors import ModelError, OutOfMemory
@@ -266,3 +266,34 @@ async def test_a_state_that_is_read_again_after_a_rebalance_is_no_suspect() -> N
     assert owned is not None and owned.epoch == 2
     admitted = worker._admission.admit("normal", [(owned, [suspect.record])], PollTime(0, 0))
     assert [found.hangs for found in admitted.requests] == [0]
+
+
+@pytest.mark.parametrize("where", ["taking a batch back", "the timer"])
+async def test_a_fault_where_nobody_awaits_ends_the_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its states would never be answered nor committed, behind green probes."""
+    bench = Bench(SimulatedModel, 1)
+    await bench.start()
+
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    if where == "the timer":
+        monkeypatch.setattr(bench.worker, "pump", fail)
+        bench.worker._set_timer(1)
+    else:
+        monkeypatch.setattr(bench.replies, "predicted", fail)
+        bench.put([state("a")])
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(bench.supervisor.run(), 5)
+    assert raised.group_contains(PredictorBroken, match=r"a fault of ours: ValueError\('a bug'\)")
+
+
+async def test_what_expires_while_a_batch_comes_back_is_answered_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a later state of an agent whose answer the batch has."""
+    bench = Bench(SimulatedModel, 2)
+    await bench.start()
+    monkeypatch.setattr(bench.worker._schedule, "expired", list)
+    bench.put([state("earlier")])
+    monkeypatch.setattr(bench.worker._schedule, "expired", [[], [], [state("later")]].pop)
+    await asyncio.wait_for(bench.replies.done.wait(), 5)
+    assert list(bench.replies.answers) == ["earlier", "later"]

@@ -124,7 +124,8 @@ class Predictor:
         return self._loop is not None
 
     def deliver(self, on_predicted: OnPredicted, on_broken: OnBroken) -> None:
-        """Where batches go when they ran, and who hears of it if the thread ends; before the first `submit`."""
+        """Where batches go when they ran, and who hears of what that raises or what ends the thread: nobody awaits
+        either. Before the first `submit`."""
         self._on_predicted, self._on_broken = on_predicted, on_broken
 
     def submit(self, batch: Batch) -> None:
@@ -140,6 +141,12 @@ class Predictor:
         loop.call_soon(self._run_on_loop, loop)
 
     def _run_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self._turn(loop)
+        except Exception as error:
+            self._broke(error)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """What is there, and what is submitted meanwhile, for `TURN_US`; the rest has the next turn."""
         assert self._forward is not None and self._on_predicted is not None, "deliver comes before the first submit"
         end_us = now_us() + TURN_US
@@ -152,6 +159,19 @@ class Predictor:
         self._has_turn = False
         if self._urgent or self._ready:
             self._take_turn(loop)
+
+    def _bring_back(self, ran: Predicted) -> None:
+        """On the event loop, which would only log what this raises."""
+        assert self._on_predicted is not None
+        try:
+            self._on_predicted(ran)
+        except Exception as error:
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A bug of ours, not of a row: the process cannot go on with this predictor."""
+        assert self._on_broken is not None, "deliver comes before the first submit"
+        self._on_broken(error)
 
     def _next(self) -> Batch:
         return self._urgent.popleft() if self._urgent else self._ready.popleft()
@@ -195,16 +215,14 @@ class Predictor:
         loop.call_soon_threadsafe(ready.set_result, model)
         try:
             while self._signals.get() == _BATCH:
-                assert self._on_predicted is not None, "deliver comes before the first submit"
                 if threads != self.threads:
                     threads = self.threads
                     model.use_threads(threads)
                 if (ran := self._predict(forward, self._next())) is None:
                     return
-                loop.call_soon_threadsafe(self._on_predicted, ran)
-        except BaseException as error:  # a bug of ours, not of a row: the process cannot go on with this predictor
-            assert self._on_broken is not None
-            loop.call_soon_threadsafe(self._on_broken, error)
+                loop.call_soon_threadsafe(self._bring_back, ran)
+        except BaseException as error:
+            loop.call_soon_threadsafe(self._broke, error)
 
     def _predict(self, forward: Forward, batch: Batch) -> Predicted | None:
         """None: the predictor is broken or fenced, and nothing is known of the rows."""

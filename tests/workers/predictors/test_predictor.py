@@ -300,3 +300,23 @@ async def test_a_broken_predictor_lets_go_of_its_model(monkeypatch: pytest.Monke
     assert predictor.broken and told == []
     predictor.fence()
     assert seen[0]() is None
+
+
+@pytest.mark.parametrize("quick_rows", [None, 8])
+async def test_what_taking_a_batch_back_raises_is_told(quick_rows: int | None) -> None:
+    """Nobody awaits that call: the event loop would log it and leave the batch's states in limbo."""
+    model = small(Doubling())
+    model.manifest.backend = SimpleNamespace(factory="mlp")
+    predictor = Predictor("cpu", lambda: model, Metrics(max_batch=8), quick_rows=quick_rows)
+    await predictor.start()
+    assert predictor.runs_on_loop == (quick_rows is not None)
+    told: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+    fault = ValueError("not to be encoded")
+
+    def take_back(_: Predicted) -> None:
+        raise fault
+
+    predictor.deliver(take_back, told.set_result)
+    predictor.submit(batch("limbo"))
+    assert await asyncio.wait_for(told, 5) is fault
+    assert await predictor.stop(5)

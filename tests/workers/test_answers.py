@@ -1,0 +1,26 @@
+"""Answers: what is counted was sent, and everything that ended makes room in its lane."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.workers.build import TOPIC, request
+from workers.answers import count_answers
+from workers.metrics import Metrics
+from workers.offsets import PartitionOffsets
+from workers.requests import Batch, Predicted, Refusal
+
+
+def test_what_a_lost_assignment_had_makes_room_and_counts_as_no_answer() -> None:
+    """It was not sent: the next owner answers, and counts. An alert on answers or dead letters must not see two."""
+    lost = PartitionOffsets(TOPIC, 0)
+    lost.revoke()
+    requests = [request("ours"), request("lost", offsets=lost)]
+    metrics = Metrics(max_batch=8)
+    ran = Predicted(Batch(0, requests, 0), {"action": np.zeros(2)}, 1, 2)
+    refusals = [Refusal(one, "rejected", "bad", dead="wrong_input") for one in requests]
+    assert count_answers([ran], refusals, 1000, metrics) == {"normal": 4}
+    counters = metrics.snapshot().counters
+    counted = {labels: n for labels, n in counters["fleet_replies_total"].items() if n}
+    assert counted == {("normal", "action"): 1, ("normal", "rejected"): 1}
+    assert counters["fleet_dead_letters_total"] == {("wrong_input",): 1}
