@@ -26,7 +26,8 @@ from tests.stories.recorder import (
     write,
 )
 from tools.broker import start_broker
-from tools.recording.read import Gap, Recording
+from tools.recording.read import Recording
+from tools.recording.read_file import Gap
 from topics.kafka import make_admin, make_producer, started
 from topics.provision import ensure_topics
 from topics.settings import FleetSettings, KafkaSettings

@@ -92,7 +92,7 @@ def _filters(selection: Selection, offsets: Many, redact: str | None) -> str:
 
 def _mend(path: Path) -> None:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    for mended in recover(path):
+    for mended in recover(path, damaged=True):
         console.print(f"mended {mended}", markup=False)
     recording = Recording.open(path)
     console.print(f"{path}: {sum(recording.counts.values()):,} records, whole", markup=False)

@@ -6,6 +6,7 @@ Lies as text in a metadata record of each file, so that other MCAP readers show 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ class About:
 
     def to_metadata(self, number: int, begun_us: int) -> dict[str, str]:
         """Of file `number` of a recording, begun at `begun_us` (Unix µs)."""
-        return {
+        fields = {
             "version": VERSION,
             "fleet": self.fleet,
             "cluster_id": self.cluster_id,
@@ -43,6 +44,7 @@ class About:
             "begun": utc(begun_us),
             "time_zone": "UTC",
         }
+        return fields | {"checksum": _checksum(fields)}
 
     @classmethod
     def from_metadata(cls, found: Mapping[str, str], where: str) -> About:
@@ -51,6 +53,8 @@ class About:
             raise RecordingError(
                 f"{where} is a recording of version {version!r:.20}, this decision-fleet reads {VERSION}"
             )
+        if found.get("checksum") != _checksum(found):
+            raise RecordingError(f"{where} has damaged metadata: its checksum does not match")
         try:
             maps = {name: dict(json.loads(found[name])) for name in ("partitions", "settings", "versions")}
             maps["partitions"] = {str(topic): int(count) for topic, count in maps["partitions"].items()}
@@ -62,5 +66,14 @@ class About:
 
 
 def utc(unix_us: int) -> str:
-    """ISO 8601 with its zone, to the ms."""
-    return datetime.fromtimestamp(unix_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    """ISO 8601 with its zone, to the ms; a number of µs where no calendar reaches."""
+    try:
+        return datetime.fromtimestamp(unix_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_us} µs since 1970"
+
+
+def _checksum(fields: Mapping[str, str]) -> str:
+    """MCAP has none for metadata, and the fleet's name decides what each topic is."""
+    text = "\0".join(f"{name}\0{fields[name]}" for name in sorted(fields.keys() - {"checksum"}))
+    return f"{zlib.crc32(text.encode()):08x}"

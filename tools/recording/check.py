@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tools.recording.read import Gap, Recording, RecordingFile
-from tools.recording.recorded import RecordingError
-from tools.recording.write import Place
+import numpy as np
 
-
-@dataclass(slots=True)
-class Hole:
-    """Offsets [begin, end) of a partition between two records; `why` from the recorder, empty: it did not know."""
-
-    topic: str
-    partition: int
-    begin: int
-    end: int
-    why: str
+from tools.recording.read import Recording
+from tools.recording.read_file import Gap, Progress, RecordingFile, data_is_whole, no_progress
+from tools.recording.recorded import Place, Recorded, RecordingError
+from tools.recording.runs import Runs, holes, joined, runs_in
 
 
 @dataclass(slots=True)
 class Findings:
-    """`damage`: lines for people. `repeated`: records that are there twice."""
+    """`damage`: lines for people. `holes`: offsets between two records; `why` is empty where nobody knows. `repeated`:
+    records that are there twice."""
 
     records: int = 0
     damage: list[str] = field(default_factory=list)
     not_ended: list[str] = field(default_factory=list)
-    holes: list[Hole] = field(default_factory=list)
+    holes: list[Gap] = field(default_factory=list)
     repeated: int = 0
 
     @property
@@ -37,41 +30,60 @@ class Findings:
         return not self.damage and not self.not_ended
 
 
-def check(recording: Recording, progress: Callable[[int, int], None] = lambda _done, _of: None) -> Findings:
-    """Every chunk's checksum, every record's form, every partition's offsets."""
-    found, next_offset = Findings(), dict[Place, int]()
+def check(recording: Recording, progress: Progress = no_progress) -> Findings:
+    """Every byte's checksum, every record's form, every partition's offsets."""
+    found, runs = Findings(), dict[Place, list[Runs]]()
+    lost: set[Place] = set()
     done, total = 0, sum(len(file.chunks) for file in recording.files)
-    gaps = [gap for file in recording.files for gap in file.gaps]
     for file in recording.files:
-        if not file.complete:
-            found.not_ended.append(str(file.path))
-        for chunk in file.chunks:
-            try:
-                records = file.read(chunk)
-            except RecordingError as error:
-                found.damage.append(str(error))
-                for place in _places(file, chunk.counts):
-                    next_offset.pop(place, None)  # what follows a damaged chunk is no hole of the recorder's
-                records = []
+        before = len(found.damage)
+        for records in _chunks(found, file, lost):
             found.records += len(records)
-            for record in records:
-                _follow(found, next_offset, gaps, record[:2], record.offset)
+            for place, offsets in by_place(records).items():
+                runs.setdefault(place, []).append(runs_in(np.array(offsets, np.int64)))
             done += 1
             progress(done, total)
+        if not file.complete:
+            found.not_ended.append(str(file.path))
+        elif len(found.damage) == before and not data_is_whole(file.path):
+            found.damage.append(f"{file.path} is damaged outside of its records, which are whole")
+    gaps = [gap for file in recording.files for gap in file.gaps]
+    for place in sorted(runs):
+        whole = joined(runs[place])
+        unknown = "a damaged chunk" if place in lost else ""
+        found.holes += [Gap(*place, *hole, _why(gaps, place, hole) or unknown) for hole in holes(whole)]
+        found.repeated += _length(np.concatenate(runs[place])) - _length(whole)
     return found
 
 
-def _places(file: RecordingFile, numbers: Mapping[int, int]) -> list[Place]:
-    return [(channel.topic, channel.partition) for number, channel in file.channels.items() if number in numbers]
+def by_place(records: Sequence[Recorded]) -> dict[Place, list[int]]:
+    """Offsets by topic and partition."""
+    found: dict[Place, list[int]] = {}
+    for record in records:
+        found.setdefault((record.topic, record.partition), []).append(record.offset)
+    return found
 
 
-def _follow(found: Findings, next_offset: dict[Place, int], gaps: list[Gap], place: Place, offset: int) -> None:
-    expected = next_offset.get(place, offset)
-    if offset > expected:
-        reasons = [
-            gap.why for gap in gaps if (gap.topic, gap.partition) == place and gap.begin < offset and gap.end > expected
-        ]
-        found.holes.append(Hole(*place, expected, offset, "; ".join(dict.fromkeys(reasons))))
-    elif offset < expected:
-        found.repeated += 1
-    next_offset[place] = max(expected, offset + 1)
+def _chunks(found: Findings, file: RecordingFile, lost: set[Place]) -> Iterator[Sequence[Recorded]]:
+    found.damage += file.damage
+    if file.damage:
+        lost |= {(channel.topic, channel.partition) for channel in file.channels.values()}
+    for chunk in file.chunks:
+        try:
+            records: Sequence[Recorded] = file.read(chunk)
+        except RecordingError as error:
+            found.damage.append(str(error))
+            lost |= {(channel.topic, channel.partition) for n, channel in file.channels.items() if n in chunk.counts}
+            records = ()
+        yield records
+
+
+def _why(gaps: Sequence[Gap], place: Place, hole: tuple[int, int]) -> str:
+    reasons = [
+        gap.why for gap in gaps if (gap.topic, gap.partition) == place and gap.begin < hole[1] and gap.end > hole[0]
+    ]
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _length(runs: Runs) -> int:
+    return int((runs[:, 1] - runs[:, 0]).sum())

@@ -8,8 +8,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from tools.recording.about import About
-from tools.recording.layout import Compression
-from tools.recording.read import BY_TIME, Recording
+from tools.recording.layout import Compression, log_ms
+from tools.recording.read import Recording
 from tools.recording.recorded import Recorded, RecordingError
 from tools.recording.selection import Selection
 from tools.recording.write import RecordingWriter
@@ -54,7 +54,7 @@ def merge(
     words = "; ".join(dict.fromkeys(filter(None, (recording.about.filters for recording in recordings))))
     about = About(newest.fleet, newest.cluster_id, partitions, words, newest.settings, newest.versions)
     streams = [_one_by_one(recording) for recording in recordings]
-    parts = _without_repeats(heapq.merge(*streams, key=BY_TIME))
+    parts = _without_repeats(heapq.merge(*streams, key=_log_ms))
     return _write(parts, about, _gaps(recordings, Selection()), target, compression, on_written)
 
 
@@ -72,13 +72,20 @@ def _write(
     if target.exists():
         raise RecordingError(f"{target} is there already: a recording is never overwritten; name another")
     writer, written = RecordingWriter(target, about, compression=compression), 0
-    for part in parts:
-        writer.add(part)
-        written += len(part)
-        on_written(written)
-    for gap in gaps:
-        writer.gap(*gap)
-    writer.finish()
+    try:
+        for part in parts:
+            writer.add(part)
+            written += len(part)
+            on_written(written)
+        for gap in gaps:
+            writer.gap(*gap)
+        writer.finish()
+    except BaseException:  # half of it would look like all of it
+        for path in writer.files:
+            path.unlink(missing_ok=True)
+        if not writer.single:
+            target.rmdir()
+        raise
     return written
 
 
@@ -100,14 +107,18 @@ def _one_by_one(recording: Recording) -> Iterator[Recorded]:
         yield from part
 
 
+def _log_ms(record: Recorded) -> int:
+    return log_ms(record.timestamp_ms)
+
+
 def _without_repeats(records: Iterable[Recorded]) -> Iterator[list[Recorded]]:
     """The same record has the same time in every recording: looking through one ms is enough."""
     part: list[Recorded] = []
     now_ms, seen = None, set[tuple[str, int, int]]()
     place = itemgetter(0, 1, 2)
     for record in records:
-        if record.timestamp_ms != now_ms:
-            now_ms = record.timestamp_ms
+        if _log_ms(record) != now_ms:
+            now_ms = _log_ms(record)
             seen.clear()
         if (where := place(record)) in seen:
             continue

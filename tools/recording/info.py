@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tools.recording.about import utc
+from tools.recording.layout import MS
 from tools.recording.read import Recording
 from tools.recording.recorded import kind_and_lane
-from tools.recording.selection import Selection
 
 LOOKED_AT: Final = 32
 """Chunks whose arrivals are counted one by one, spread over the recording."""
@@ -103,8 +104,9 @@ def arrivals(recording: Recording) -> list[tuple[str, int]]:
     looked_at = chunks[:: max(1, len(chunks) // LOOKED_AT)]
     counts = [0] * len(ARRIVAL_MS)
     for file, chunk in looked_at:
-        states = {number: channel for number, channel in file.channels.items() if channel.kind == "states"}
-        times = sorted(record.timestamp_ms for record in Selection().filter()(file.read(chunk, states)))
+        states = [number for number, channel in file.channels.items() if channel.kind == "states"]
+        content = file.load(chunk)
+        times = np.sort(content.times_ns[np.isin(content.numbers, states)] // np.uint64(MS)).tolist()
         for before, after in pairwise(times):
             counts[max(at for at, ms in enumerate(ARRIVAL_MS) if after - before >= ms)] += 1
     labels = [*(f"{low}–{high}" if high - low > 1 else f"{low}" for low, high in pairwise(ARRIVAL_MS)), "≥ 5000"]

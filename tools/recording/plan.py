@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tools.recording.layout import Channel
-from tools.recording.read import ChunkSpan, Recording, RecordingFile
+from tools.recording.read import Recording
+from tools.recording.read_file import ChunkSpan, RecordingFile
 from tools.recording.recorded import Kind
 from tools.recording.selection import Selection
 from topics.names import Lane

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from topics.errors import FleetError
 from topics.names import LANES, Lane
 
 Kind = Literal["states", "actions", "dead"]
 """What a topic of a fleet holds."""
+Place: TypeAlias = tuple[str, int]
+"""Topic and partition."""
 
 
 class RecordingError(FleetError):

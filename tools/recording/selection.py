@@ -45,8 +45,8 @@ class Selection:
     @property
     def span_ms(self) -> tuple[int, int]:
         """[since, until) in ms, as Kafka counts."""
-        since_ms = -(1 << 62) if self.since_us is None else -(-self.since_us // 1000)
-        return since_ms, 1 << 62 if self.until_us is None else -(-self.until_us // 1000)
+        since_ms = -(1 << 63) if self.since_us is None else -(-self.since_us // 1000)
+        return since_ms, 1 << 63 if self.until_us is None else -(-self.until_us // 1000)
 
     def filter(self) -> Callable[[Iterable[Recorded]], list[Recorded]]:
         """Keeps what is meant by time and agent; topics are not looked at. Judges each agent once."""

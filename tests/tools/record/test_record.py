@@ -19,7 +19,8 @@ from tools.record.source import Deleted
 from tools.record.spans import Spans
 from tools.record.target import Target
 from tools.record.wanted import Wanted
-from tools.recording.read import Gap, Recording
+from tools.recording.read import Recording
+from tools.recording.read_file import Gap
 from tools.recording.recorded import Recorded
 from tools.recording.selection import Selection
 from topics.settings import FleetSettings
