@@ -208,7 +208,9 @@ async def test_sigterm_in_the_middle_of_a_rebalance_ends_in_time_and_loses_nothi
     """The worker is giving its partitions up to one that joins when it is told to go."""
     bounds = {"FLEET_DRAIN__TIMEOUT_S": "5", "FLEET_DRAIN__REVOKE_TIMEOUT_S": "4"}
     leaving = await fleet.worker(write_package(tmp_path / "slow", seconds=1.0), **bounds).ready()
-    asked = await fleet.ask(states(64, 6))
+    asked = await fleet.ask(
+        states(64, 30)
+    )  # half a minute of work: some is left however long the other one takes to start
     staying = fleet.worker(write_package(tmp_path / "well"), FLEET_WORKER="other")
     async with asyncio.timeout(READY_WITHIN_S):
         while await fleet.group_state("normal") != "PreparingRebalance":  # noqa: ASYNC110
