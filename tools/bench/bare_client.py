@@ -2,11 +2,12 @@
 
     pack ─▶ append ─▶ send_batch ─▶ poll ─▶ unpack ─▶ stack
 
-Every field of a state, its correlation ID in the header, one record batch per partition and call; each answer is
-unpacked, and the actions of a call become one array. It uses the same producer and consumer settings as an
-`AgentClient`. What it leaves out is what the client is for: priority rules, deadlines, step counters that outlive the
-loop, time-outs, duplicates and strangers' answers, answers without an action, refused or lost states, new agents,
-other shapes, limits, and what else an answer says. Whatever goes wrong ends it or leaves it waiting.
+Every field of a state, its correlation ID in the header. Whatever all calls ask for while the last states travel gathers
+in one record batch per partition. Each answer is unpacked, and the actions of a call become one array. It uses the
+producer and consumer settings of an `AgentClient`. What it leaves out is what the client is for: priority rules,
+deadlines, step counters that outlive the loop, time-outs, duplicates and strangers' answers, answers without an action,
+refused or lost states, new agents, other shapes, limits, full batches, and what else an answer says. Whatever goes
+wrong ends it or leaves it waiting.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,6 +73,8 @@ class BareClient:
         self._consumer = consumer
         self._pack = msgpack.Packer().pack
         self._calls: dict[bytes, Call] = {}
+        self._waiting: dict[tuple[str, int], Any] = {}
+        self._asked = asyncio.Event()
         self._seqs: dict[str, int] = {}
         self._number = 0
 
@@ -81,25 +84,34 @@ class BareClient:
         answered = asyncio.get_running_loop().create_future()
         call = self._calls[head] = Call(answered, [b""] * len(ids), np.zeros(len(ids)), len(ids))
         sent_s = time.monotonic()
-        await self._send(head, ids, seen, lane)
+        self._append(head, ids, seen, self._names.states(lane))
+        self._asked.set()
         await call.answered
         del self._calls[head]
         return Answers(self.stacked(call.values), call.arrived_s - sent_s)
 
-    async def _send(self, head: bytes, ids: Sequence[str], seen: Array, lane: Lane) -> None:
-        sent_us, seqs = time.time_ns() // 1000, self._seqs
-        batches: dict[int, Any] = {}
+    def _append(self, head: bytes, ids: Sequence[str], seen: Array, topic: str) -> None:
+        sent_us, seqs, waiting = time.time_ns() // 1000, self._seqs, self._waiting
         for row, agent in enumerate(ids):
             seq = seqs[agent] = seqs.get(agent, -1) + 1
             key, value = agent.encode(), self.packed(seen[row], seq, sent_us)
-            batch = batches.get(partition := self._partition_of(key))
+            batch = waiting.get(place := (topic, self._partition_of(key)))
             if batch is None:
-                batch = batches[partition] = self._producer.create_batch()
+                batch = waiting[place] = self._producer.create_batch()
             headers = [(CORRELATION_ID, head + row.to_bytes(4, "big"))]
             batch.append(timestamp=sent_us // 1000, key=key, value=value, headers=headers)
-        topic = self._names.states(lane)
-        for partition, batch in batches.items():
-            await self._producer.send_batch(batch, topic, partition=partition)
+
+    async def send(self) -> None:
+        """Send what was asked for until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            batches, self._waiting = self._waiting, {}
+            travelling = [
+                await self._producer.send_batch(batch, topic, partition=partition)
+                for (topic, partition), batch in batches.items()
+            ]
+            await asyncio.gather(*travelling)
 
     def packed(self, seen: Array, seq: int, sent_us: int) -> bytes:
         """A state's bytes."""
@@ -149,8 +161,8 @@ async def bare_client(
         for partition in partitions:
             await consumer.position(partition)
         client = BareClient(settings, observation, action, producer, consumer)
-        reading = asyncio.create_task(client.read())
-        yield client
-        reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await reading
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(client.send()), group.create_task(client.read())]
+            yield client
+            for task in running:
+                task.cancel()
