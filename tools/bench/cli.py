@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from tools.bench.arrivals import KINDS, Kind, parse_mix
+from tools.bench.client import client as run_client
 from tools.bench.closed import Plan as ClosedPlan
 from tools.bench.closed import closed as run_closed
 from tools.bench.device import FULL, QUICK, SLOW
@@ -94,6 +95,21 @@ def closed(
     """Agents that wait for their answer before they ask again."""
     plan = ClosedPlan(agents, group, seconds, rounds, parse_mix(mix))
     _bench({"closed": lambda rig, show: run_closed(rig, plan, show)}, model, servers, json_file)
+
+
+@app.command("client")
+def client_command(
+    agents: Agents = 512,
+    group: Annotated[int, typer.Option(min=1, help="Agents per call.")] = 64,
+    seconds: Seconds = 10,
+    rounds: Rounds = 3,
+    model: Model = None,
+    servers: Servers = None,
+    json_file: Json = None,
+) -> None:
+    """The agents' own CPU with decide_many, beside a bare client."""
+    plan = ClosedPlan(agents, group, seconds, rounds, {"normal": 1})
+    _bench({"client": lambda rig, show: run_client(rig, plan, show)}, model, servers, json_file)
 
 
 @app.command("open")

@@ -6,9 +6,9 @@ Client, broker and worker share the machine, so this shows what a fleet gives on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from tools.bench.arrivals import Mix, split
 from tools.bench.results import Goal, Result, Run
@@ -16,7 +16,6 @@ from tools.bench.rig import Rig
 from tools.bench.serving import NAMES, SIDES, WARM_S, Side, Window, asking, serving
 from tools.bench.show import Show
 from tools.bench.states import agent_ids, observations
-from topics.client import AgentClient
 from topics.names import Lane
 from topics.tensors import Array
 
@@ -43,6 +42,21 @@ class Plan:
         return groups
 
 
+class Answers(Protocol):
+    """What is looked at of a call's answers."""
+
+    @property
+    def latency_s(self) -> Array:
+        """Of each state, NaN without an answer."""
+
+
+class Client(Protocol):
+    """Who asks."""
+
+    async def decide_many(self, ids: Sequence[str], observations: Array, /, *, lane: Lane) -> Answers:
+        """One call for many agents."""
+
+
 async def closed(rig: Rig, plan: Plan, show: Show) -> Result:
     """Bare loop and worker in turns, the same client before each.
 
@@ -61,7 +75,7 @@ async def closed(rig: Rig, plan: Plan, show: Show) -> Result:
     return Result("closed", options, runs["fleet"], runs["bare"], GOALS)
 
 
-async def play(rig: Rig, plan: Plan, client: AgentClient, window: Window, on_second: Callable[[float], None]) -> Run:
+async def play(rig: Rig, plan: Plan, client: Client, window: Window, on_second: Callable[[float], None]) -> Run:
     """One run of `plan` against whatever serves."""
     run = Run()
     async with asyncio.TaskGroup() as group:
@@ -73,7 +87,7 @@ async def play(rig: Rig, plan: Plan, client: AgentClient, window: Window, on_sec
 
 
 async def _ask_again_and_again(
-    client: AgentClient, lane: Lane, ids: list[str], seen: Array, window: Window, run: Run
+    client: Client, lane: Lane, ids: list[str], seen: Array, window: Window, run: Run
 ) -> None:
     while not window.is_over:
         replies = await client.decide_many(ids, seen, lane=lane)

@@ -12,6 +12,7 @@ from rich.text import Text
 TITLES: Final = {
     "drain": "drain: a backlog through one worker",
     "closed": "closed: agents that wait for their answers, one worker",
+    "client": "client: decide_many beside a bare client, the bare loop answers both",
     "open": "open: arrivals at a rate, latency from the moment they were due, one worker",
     "echo": "echo: one agent alone on the high lane, beside a raw aiokafka echo",
     "idle": "idle: a worker that nobody asks",
@@ -23,17 +24,17 @@ TITLES: Final = {
     "recording": "recording: a day's traffic written, planned and read, without Kafka",
     "scale": "scale: more workers on simulated devices, and one that joins and leaves",
 }
-FLOORS: Final = {"echo": "raw echo"}
+SIDES: Final = {"echo": ("worker", "raw echo"), "client": ("decide_many", "bare client")}
 
 
 def show_result(console: Console, found: Mapping[str, Any]) -> None:
     """Print what one benchmark found."""
-    floor = FLOORS.get(found["benchmark"], "bare loop")
+    sides = SIDES.get(found["benchmark"], ("worker", "bare loop"))
     parts: list[RenderableType] = []
     if "decisions_per_s" in found:
-        parts.append(_throughput(found, floor))
+        parts.append(_throughput(found, sides))
     if "lanes" in found:
-        parts.append(_lanes(found, floor))
+        parts.append(_lanes(found, sides))
     parts += [_rows(title, rows) for title, rows in found.get("tables", {}).items()]
     console.print(f"\n[bold]{TITLES[found['benchmark']]}[/bold]")
     console.print(Group(*parts, *(goal_line(goal) for goal in found["goals"])))
@@ -56,8 +57,8 @@ def new_table(*columns: str) -> Table:
     return table
 
 
-def _throughput(found: Mapping[str, Any], floor: str) -> Table:
-    table = new_table("", "worker", floor, "ratio (lowest–highest)")
+def _throughput(found: Mapping[str, Any], sides: tuple[str, str]) -> Table:
+    table = new_table("", *sides, "ratio (lowest–highest)")
     for title, key, ratio in (
         ("decisions/s", "decisions_per_s", "ratio"),
         ("CPU µs per decision", "cpu_us_per_decision", "cpu_ratio"),
@@ -67,9 +68,9 @@ def _throughput(found: Mapping[str, Any], floor: str) -> Table:
     return table
 
 
-def _lanes(found: Mapping[str, Any], floor: str) -> Table:
+def _lanes(found: Mapping[str, Any], sides: tuple[str, str]) -> Table:
     table = new_table("", "lane", "p50 ms", "p95 ms", "p99 ms", "offered", "answered", "unanswered")
-    for side, key in (("worker", "lanes"), (floor, "bare_lanes")):
+    for side, key in zip(sides, ("lanes", "bare_lanes"), strict=True):
         for lane, values in found.get(key, {}).items():
             ms = [number(values[percentile]) for percentile in ("p50_ms", "p95_ms", "p99_ms")]
             counts = [f"{values[count]:,}" for count in ("offered", "answered", "unanswered")]

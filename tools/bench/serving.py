@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from tools.bench.children import Child
 from tools.bench.offsets import skip_to_end
@@ -43,10 +43,20 @@ async def asking(rig: Rig, timeout_s: float = TIMEOUT_S) -> AsyncIterator[AgentC
         yield client
 
 
+class Process(Protocol):
+    """What a window measures: a child, or this process."""
+
+    def cpu_s(self) -> float:
+        """CPU seconds used so far."""
+
+    def require_alive(self) -> None:
+        """Raises ChildFailed if it has ended."""
+
+
 class Window:
     """Closed, then open for the measurement, then over. Knows the CPU that the processes used while it was open."""
 
-    def __init__(self, children: Sequence[Child], seconds: float) -> None:
+    def __init__(self, children: Sequence[Process], seconds: float) -> None:
         self.is_open = False
         self.is_over = False
         self.cpu_s = 0.0
