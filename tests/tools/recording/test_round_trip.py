@@ -154,7 +154,7 @@ def test_a_cut_off_file_is_readable_up_to_its_last_whole_chunk(
 @settings(deadline=None, max_examples=100)
 @given(share=st.floats(0, 0.999), flip=st.integers(1, 255))
 def test_a_damaged_byte_is_told_or_harmless(tmp_path_factory: pytest.TempPathFactory, share: float, flip: int) -> None:
-    """A file with one wrong byte gives one clear line, or records that are all as they were; `check` finds it anyway."""
+    """One wrong byte gives one clear line, or records that are all as they were; `check` finds it anyway."""
     folder = tmp_path_factory.mktemp("damaged")
     records = [recorded(at) for at in range(50)]
     whole = bytearray(written(folder / "a.mcap", records).read_bytes())
