@@ -53,7 +53,7 @@ class About:
             raise RecordingError(
                 f"{where} is a recording of version {version!r:.20}, this decision-fleet reads {VERSION}"
             )
-        if found.get("checksum") != _checksum(found):
+        if found.get("checksum", _checksum(found)) != _checksum(found):
             raise RecordingError(f"{where} has damaged metadata: its checksum does not match")
         try:
             maps = {name: dict(json.loads(found[name])) for name in ("partitions", "settings", "versions")}

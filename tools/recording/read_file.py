@@ -178,7 +178,8 @@ def _from_summary(stream: Any, path: Path, about: About, metadata: Mapping[str, 
 
 
 def data_is_whole(path: Path) -> bool:
-    """Whether the checksum of all that lies before the summary is right, of a file that has one."""
+    """Whether the checksum of all that lies before the summary is right, of a file that has a summary. 0, says MCAP,
+    is none."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         (start,) = struct.unpack_from("<Q", content(stream, size - FOOTER_BYTES, FOOTER_BYTES), HEAD.size)
@@ -188,7 +189,8 @@ def data_is_whole(path: Path) -> bool:
         while left > 0 and (block := stream.read(min(left, 1 << 20))):
             crc = zlib.crc32(block, crc)
             left -= len(block)
-        return stream.read(HEAD.size + 4) == HEAD.pack(Opcode.DATA_END, 4) + struct.pack("<I", crc)
+        head = HEAD.pack(Opcode.DATA_END, 4)
+        return stream.read(HEAD.size + 4) in (head + struct.pack("<I", crc), head + bytes(4))
 
 
 def _summary_is_whole(stream: Any) -> bool:
