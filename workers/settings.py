@@ -70,7 +70,7 @@ class BatchSettings(Section):
 
 
 class HangSettings(Section):
-    """When a predictor counts as hung: its batch runs this long, and 20 times longer than any before."""
+    """When a predictor counts as hung: its batch runs this long, and 20 times longer than any of the last 1,000."""
 
     after_s: Seconds = 10.0
     max_hangs: Count = 2

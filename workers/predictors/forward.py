@@ -33,6 +33,8 @@ class Forward:
         self._model = model
         self._back_off_s = back_off_s
         self._waits_s = iter(back_off_s)
+        self.waited_s = 0.0
+        """Of the last `attempt`, between its tries."""
         self._manifest: Manifest = model.manifest
         self._observations = Observations(model.manifest.inputs)
         self.largest_batch = model.manifest.buckets[-1]
@@ -62,11 +64,12 @@ class Forward:
         A batch of which several rows, or all, did not come through says nothing about them if zeros do not come
         through either: it is tried again after each of `waits_s`, and then the model is at fault.
         """
+        self.waited_s = 0.0
         for wait_s in waits_s:
             outputs, faults = self(rows)
             if not _many_raised(faults, len(rows)) or self.probe() is None:
                 return outputs, faults
-            time.sleep(wait_s)
+            self._wait(wait_s)
         outputs, faults = self(rows)
         if _many_raised(faults, len(rows)) and (broken := self.probe()):
             return broken
@@ -102,10 +105,14 @@ class Forward:
         """
         self._piece = self.largest_batch
         if (wait_s := next(self._waits_s, None)) is not None:
-            time.sleep(wait_s)
+            self._wait(wait_s)
             return self._halving(inputs, row, row + 1, faults)
         faults[row] = Fault("failed", MODEL_ERROR, one_line(error))
         return self._blank()
+
+    def _wait(self, wait_s: float) -> None:
+        self.waited_s += wait_s
+        time.sleep(wait_s)
 
     def probe(self) -> str | None:
         """Why the model does not take even one row of zeros, which it took when it was warmed up; None if it does."""

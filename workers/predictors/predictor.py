@@ -32,7 +32,10 @@ TURN_US: Final = 1000
 processor's caches: a batch of 64 takes 60 µs instead of 100. Polls and acknowledgements wait no longer than this."""
 
 HANG_FACTOR: Final = 20
-"""Times the longest batch seen: a device that others use too may be slow, but not by this much."""
+"""Times the longest of the last batches: a device that others use too may be slow, but not by this much."""
+
+LAST_BATCHES: Final = 1000
+"""Between them, rarer large ones are not forgotten; one that took long when others used the device is, in time."""
 
 BACK_OFF_S: Final = (0.05, 0.2, 0.8)
 """Waits before a batch is tried again with a model that takes nothing at all, or a row for which there was no memory: a
@@ -77,7 +80,9 @@ class Predictor:
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._running_since_us = 0
-        self._longest_us = 0
+        self._longest_us = self._longest_before_us = 0
+        """Of this window of `LAST_BATCHES`, and of the one before."""
+        self._batches = 0
         self.warm_us: dict[int, int] = {}
         """What a batch of so many rows took when the model was warmed up, µs."""
         self._is_quick = False
@@ -116,7 +121,7 @@ class Predictor:
     @property
     def has_served(self) -> bool:
         """Whether it has brought back a batch."""
-        return self._longest_us > 0
+        return self._batches > 0
 
     @property
     def runs_on_loop(self) -> bool:
@@ -177,9 +182,9 @@ class Predictor:
         return self._urgent.popleft() if self._urgent else self._ready.popleft()
 
     def hangs(self, now_us: int, at_least_us: int) -> bool:
-        """Whether its batch runs longer than `at_least_us` and than `HANG_FACTOR` times the longest that came back."""
-        since_us = self._running_since_us
-        return since_us > 0 and now_us - since_us > max(at_least_us, HANG_FACTOR * self._longest_us)
+        """Whether its batch runs longer than `at_least_us` and than `HANG_FACTOR` times the longest of the last."""
+        since_us, longest_us = self._running_since_us, max(self._longest_us, self._longest_before_us)
+        return since_us > 0 and now_us - since_us > max(at_least_us, HANG_FACTOR * longest_us)
 
     def fence(self) -> None:
         """It gets nothing more, and runs nothing of what it has: that runs elsewhere. Its model is let go of, at once
@@ -241,7 +246,7 @@ class Predictor:
             self._metrics.batch_failed(self.name, seconds)
             return None
         self.running = None
-        self._longest_us = max(self._longest_us, ended_us - started_us)
+        self._took(ended_us - started_us - round(forward.waited_s * 1e6))
         outputs, faults = found
         if any(fault.label == MODEL_ERROR for fault in faults.values()):
             self._metrics.batch_failed(self.name, seconds)
@@ -249,6 +254,12 @@ class Predictor:
             self._metrics.batch_finished(self.name, len(batch), forward.bucket(len(batch)), seconds)
         self._metrics.stage("predict", seconds, len(batch))
         return Predicted(batch, outputs, started_us, ended_us, faults)
+
+    def _took(self, us: int) -> None:
+        if self._batches % LAST_BATCHES == 0:
+            self._longest_before_us, self._longest_us = self._longest_us, 0
+        self._batches += 1
+        self._longest_us = max(self._longest_us, us)
 
     def __repr__(self) -> str:
         return f"<Predictor {self.name} {len(self._urgent)}+{len(self._ready)} waiting>"

@@ -320,3 +320,57 @@ async def test_what_taking_a_batch_back_raises_is_told(quick_rows: int | None) -
     predictor.submit(batch("limbo"))
     assert await asyncio.wait_for(told, 5) is fault
     assert await predictor.stop(5)
+
+
+class Clocked(Doubling):
+    """Each pass takes as long as it is told, on a clock moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.now_us = 1
+        self.pass_us = 0
+        monkeypatch.setattr("workers.predictors.predictor.now_us", lambda: self.now_us)
+        monkeypatch.setattr("time.sleep", self._sleep)
+
+    def _sleep(self, wait_s: float) -> None:
+        self._raises_on = None  # it has recovered by then
+        self.now_us += round(wait_s * 1e6)
+
+    def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self.now_us += self.pass_us
+        return super().predict(inputs)
+
+
+async def bring_back(predictor: Predictor) -> None:
+    ran = first(predictor)
+    predictor.submit(batch("a"))
+    await asyncio.wait_for(ran, 5)
+
+
+async def test_a_batch_that_was_slow_long_ago_makes_no_hang_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 10 s would let every later hang last for 200 s, until the end of the process."""
+    monkeypatch.setattr("workers.predictors.predictor.LAST_BATCHES", 2)
+    model = Clocked(monkeypatch)
+    small(model)
+    predictor = Predictor("cuda:0", lambda: model, Metrics(max_batch=8))
+    await predictor.start()
+    for pass_us, hangs in ((10_000_000, False), (1000, False), (1000, False), (1000, False), (1000, True)):
+        model.pass_us = pass_us
+        await bring_back(predictor)
+        predictor._running_since_us = 1
+        assert predictor.hangs(1 + 11_000_000, 10_000_000) is hangs, pass_us
+    assert predictor.has_served and await predictor.stop(5)
+
+
+async def test_waits_between_tries_make_no_hang_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model does not run meanwhile."""
+    monkeypatch.setattr("workers.predictors.predictor.BACK_OFF_S", (5.0,))
+    model = Clocked(monkeypatch, raises_on=0.0)
+    small(model)
+    predictor = Predictor("cuda:0", lambda: model, Metrics(max_batch=8))
+    await predictor.start()
+    model.pass_us = 1000
+    await bring_back(predictor)
+    predictor._running_since_us = 1
+    assert model.now_us > 5_000_000 and predictor.hangs(1 + 11_000_000, 10_000_000)
+    assert await predictor.stop(5)
