@@ -2,12 +2,12 @@
 
     pack ─▶ append ─▶ send_batch ─▶ poll ─▶ unpack ─▶ stack
 
-Every field of a state, its correlation ID in the header. What all calls ask for while the last states travel gathers in one
-record batch per partition. Each answer is unpacked, and the actions of a call become one array. It uses the producer
-and consumer settings of an `AgentClient`. What it leaves out is what the client is for: priority rules,
-deadlines, step counters that outlive the loop, time-outs, duplicates and strangers' answers, answers without an action,
-refused or lost states, new agents, other shapes, limits, full batches, and what else an answer says. Whatever goes
-wrong ends it or leaves it waiting.
+Every field of a state, its correlation ID in the header. What all calls ask for while the last states travel gathers
+in one record batch per partition. Each answer is unpacked, and the actions of a call become one array. It uses the
+producer and consumer settings of an `AgentClient`. What it leaves out is what the client is for: priority rules,
+deadlines, step counters that outlive the loop, time-outs, duplicates and strangers' answers, answers without an
+action, refused or lost states, new agents, other shapes, limits, full batches, and what else an answer says. Whatever
+goes wrong ends it or leaves it waiting.
 """
 
 from __future__ import annotations
