@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,10 @@ from topics.settings import Contradiction, FleetSettings, Section
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+
+RELEASE_S: Final = 2.0
+"""For closing the producer of a partition that is given up: one without a transaction stops in a few ms, one whose
+broker is away is abandoned."""
 
 
 class ModelSettings(Section):
@@ -185,11 +189,14 @@ class Settings(FleetSettings):
         if any(predictor.reserved_for and predictor.standby for predictor in self.predictors):
             text = "a predictor is reserved_for=high and standby=true: a standby takes any lane's work, choose one"
             raise Contradiction(text, "predictors")
-        revoke_ms, rebalance_ms = self.drain.revoke_timeout_s * 1000, self.kafka.rebalance_timeout_ms
-        if revoke_ms >= rebalance_ms:
-            found = f"drain.revoke_timeout_s={self.drain.revoke_timeout_s:g}"
+        hand_over_ms, rebalance_ms = (self.hand_over_s + RELEASE_S) * 1000, self.kafka.rebalance_timeout_ms
+        if hand_over_ms >= rebalance_ms:
+            found = (
+                f"drain.revoke_timeout_s={self.drain.revoke_timeout_s:g} + commit.timeout_s={self.commit.timeout_s:g}"
+            )
+            found = f"{found} + {RELEASE_S:g} for closing producers"
             text = f"{found} must be below kafka.rebalance_timeout_ms={rebalance_ms}, or the group gives up on us"
-            raise Contradiction(text, "drain")
+            raise Contradiction(text, "drain", "commit", "kafka")
         drain_ms, poll_ms = self.drain.timeout_s * 1000, self.kafka.max_poll_interval_ms
         if drain_ms >= poll_ms:
             found = f"drain.timeout_s={self.drain.timeout_s:g}"
@@ -203,6 +210,11 @@ class Settings(FleetSettings):
             )
             raise Contradiction(text, "delivery", "reply")
         return self
+
+    @property
+    def hand_over_s(self) -> float:
+        """How long a rebalance may take to finish what runs and to commit it."""
+        return self.drain.revoke_timeout_s + self.commit.timeout_s
 
     def max_depths(self) -> dict[Lane, int]:
         """Bound of each lane."""

@@ -24,11 +24,9 @@ from workers.metrics import Metrics
 from workers.offsets import PartitionOffsets
 from workers.requests import Predicted, Refusal, Request
 from workers.room import Room
-from workers.settings import Settings
+from workers.settings import RELEASE_S, Settings
 
 ABORT_WITHIN_S: Final = 5.0
-STOP_WITHIN_S: Final = 2.0
-"""A producer without a transaction stops in a few ms; one whose broker is away is abandoned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +156,7 @@ class Source:
             self.task.cancel()
             await asyncio.wait([self.task])
         self.drop()
-        await stop(self._producer, STOP_WITHIN_S)
+        await stop(self._producer, RELEASE_S)
 
     def __repr__(self) -> str:
         return f"<Source {self.books!r} {len(self.waiting)} waiting>"

@@ -113,9 +113,10 @@ class Supervisor:
                 self._limit(number, predictor)
 
     def _fence(self, number: int, down: Down) -> None:
-        predictor, ran = self._predictors[number], self._predictors[number].running
+        predictor = self._predictors[number]
         self._serving[number] = False
         predictor.fence()
+        ran = predictor.running  # from now on it begins nothing else
         why = "hangs" if down == "model_hangs" else f"is broken: {predictor.broken}"
         log.error("predictor_fenced", predictor=predictor.name, reason=why, suspects=_origins(ran))
         self._worker.fence(number, ran, down, self._settings.hang.max_hangs)

@@ -87,6 +87,8 @@ class Predictor:
         """What a batch of so many rows took when the model was warmed up, µs."""
         self._is_quick = False
         self._is_fenced = False
+        self._told = threading.Lock()
+        """Around `_is_fenced` and `_running_since_us`: the thread tells of a batch or the fence does, not both."""
         self._has_turn = False
         """On the event loop: a turn is due or running, and takes what is submitted."""
 
@@ -189,10 +191,12 @@ class Predictor:
     def fence(self) -> None:
         """It gets nothing more, and runs nothing of what it has: that runs elsewhere. Its model is let go of, at once
         or when it returns, as the one that is loaded anew may need the device's memory."""
-        self._is_fenced = True
+        with self._told:
+            self._is_fenced = True
+            since_us, self._running_since_us = self._running_since_us, 0
         self._forward = None
-        if self._running_since_us:
-            self._metrics.batch_failed(self.name, (now_us() - self._running_since_us) / 1e6)
+        if since_us:
+            self._metrics.batch_failed(self.name, (now_us() - since_us) / 1e6)
         self._signals.put(_STOP)  # in case it waits
 
     async def stop(self, within_s: float) -> bool:
@@ -231,15 +235,19 @@ class Predictor:
 
     def _predict(self, forward: Forward, batch: Batch) -> Predicted | None:
         """None: the predictor is broken or fenced, and nothing is known of the rows."""
-        self.running = batch
-        started_us = self._running_since_us = now_us()
+        with self._told:
+            if self._is_fenced:
+                return None
+            self.running = batch
+            started_us = self._running_since_us = now_us()
         self._metrics.batch_started(self.name, started_us / 1e6)
         waits_s = BACK_OFF_S if self._loop is None else ()  # the event loop must not wait
         found = forward.attempt([request.rows for request in batch.requests], waits_s)
-        if self._is_fenced:  # what is to tell of this batch has been told
-            return None
         ended_us = now_us()
-        self._running_since_us = 0
+        with self._told:
+            if self._running_since_us == 0:  # fenced meanwhile
+                return None
+            self._running_since_us = 0
         seconds = (ended_us - started_us) / 1e6
         if isinstance(found, str):
             self.broken = found

@@ -374,3 +374,39 @@ async def test_waits_between_tries_make_no_hang_longer(monkeypatch: pytest.Monke
     predictor._running_since_us = 1
     assert model.now_us > 5_000_000 and predictor.hangs(1 + 11_000_000, 10_000_000)
     assert await predictor.stop(5)
+
+
+async def test_a_fenced_predictor_begins_no_pass() -> None:
+    """Its thread may be between two batches: it has nothing to hang in then, and ends."""
+    model = small(Doubling())
+    predictor = Predictor("cuda:0", lambda: model, Metrics(max_batch=8))
+    await predictor.start()
+    forward = predictor._forward
+    assert forward is not None
+    predictor.fence()
+    assert predictor._predict(forward, batch("next")) is None
+    assert model.passes == 0 and predictor.running is None
+    assert await predictor.stop(5)
+
+
+async def test_a_batch_that_ends_while_its_predictor_is_fenced_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a failed one: what it brings back is not expected any more."""
+    metrics = Metrics(max_batch=8)
+    model = small(Doubling())
+    predictor = Predictor("cuda:0", lambda: model, metrics)
+    await predictor.start()
+    forward, told = predictor._forward, iter([1])
+
+    def now_us() -> int:
+        if model.passes and next(told, None):  # the pass is over, and its end is not told yet
+            predictor.fence()
+        return 1000
+
+    monkeypatch.setattr("workers.predictors.predictor.now_us", now_us)
+    assert forward is not None and predictor._predict(forward, batch("a")) is None
+    value = metrics.registry.get_sample_value
+    assert value("fleet_batch_failures_total", {"predictor": "cuda:0"}) == 1
+    assert value("fleet_batch_size_count", {"predictor": "cuda:0"}) is None
+    assert await predictor.stop(5)
