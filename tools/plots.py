@@ -52,13 +52,25 @@ def line_chart(
     return _drawn(draw, title, x_label, y_label, legend=len(series) > 1)
 
 
-def bar_chart(bars: Mapping[str, float], *, title: str, x_label: str, y_label: str, goal: float | None = None) -> str:
-    """A horizontal bar for each name, the first on top; `goal`: a line to reach."""
+def bar_chart(
+    bars: Mapping[str, float],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    goal: float | None = None,
+    spread: Mapping[str, tuple[float, float]] | None = None,
+) -> str:
+    """A horizontal bar for each name, the first on top; `goal`: a line to reach; `spread`: lowest and highest."""
 
     def draw(axes: Axes) -> None:
         names = list(bars)
         drawn = axes.barh(names, [bars[name] for name in names], color=COLOURS[0], height=0.6)
-        axes.bar_label(drawn, fmt="%.3g", padding=3)
+        if spread is None:
+            axes.bar_label(drawn, fmt="%.3g", padding=3)
+        else:
+            axes.hlines(names, *_columns([spread[name] for name in names]), color=COLOURS[3], linewidth=2.5)
+            axes.bar_label(drawn, fmt="%.3g", padding=-3, color="white")
         axes.invert_yaxis()
         if goal is not None:
             axes.axvline(goal, color=COLOURS[1], linewidth=1.4, linestyle="--")

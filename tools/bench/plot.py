@@ -15,12 +15,14 @@ Found = Mapping[str, Any]
 Pictures = Iterator[tuple[str, str]]
 """Name of a picture, and its SVG."""
 
-RATIO_TITLES: Final = {
-    "drain": "a backlog: decisions/s ÷ bare loop",
-    "closed": "512 agents that wait: decisions/s ÷ bare loop",
-    "open": "1,000 arrivals/s: CPU per decision ÷ bare loop",
-    "echo": "one agent alone: p50 ÷ raw echo",
+RATIOS: Final = {
+    "drain": ("ratio", "a backlog: decisions/s ÷ bare loop"),
+    "closed": ("ratio", "512 agents that wait: decisions/s ÷ bare loop"),
+    "open": ("cpu_ratio", "1,000 arrivals/s: CPU per decision ÷ bare loop"),
+    "echo": ("p50_ratio", "one agent alone: p50 ÷ raw echo"),
+    "client": ("cpu_ratio", "decide_many: CPU per decision ÷ bare client"),
 }
+"""Key of each benchmark's ratio, and what it says."""
 
 
 def plot(files: Sequence[Path], folder: Path) -> list[Path]:
@@ -60,13 +62,30 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def _ratios(results: Sequence[Found]) -> Pictures:
     """Worker ÷ floor, pair by pair."""
-    bars = {}
+    bars: dict[str, float] = {}
+    spread: dict[str, tuple[float, float]] = {}
     for result in results:
-        key = "cpu_ratio" if result["benchmark"] == "open" else "ratio"
-        if result["benchmark"] in RATIO_TITLES and key in result:
-            bars[RATIO_TITLES[result["benchmark"]]] = float(result[key])
+        key, title = RATIOS.get(result["benchmark"], ("", ""))
+        if key in result:
+            bars[title] = float(result[key])
+            spread[title] = (float(result[f"{key}_min"]), float(result[f"{key}_max"]))
     if bars:
-        yield "floors", bar_chart(bars, title="beside the floor", x_label="ratio, 1 is the floor", y_label="", goal=1.0)
+        yield (
+            "floors",
+            bar_chart(
+                bars, title="beside the floor", x_label="ratio, 1 is the floor", y_label="", goal=1.0, spread=spread
+            ),
+        )
+
+
+def _open(found: Found) -> Pictures:
+    """p99 of each lane, of the worker and of the bare loop."""
+    bars = {
+        f"{lane}, {side}": float(found[lanes][lane]["p99_ms"])
+        for lane in found["lanes"]
+        for side, lanes in (("worker", "lanes"), ("bare loop", "bare_lanes"))
+    }
+    yield "open", bar_chart(bars, title="1,000 arrivals/s: p99", x_label="ms", y_label="")
 
 
 def _lanes(found: Found) -> Pictures:
@@ -98,6 +117,14 @@ def _scale(found: Found) -> Pictures:
         "linear": [(row["workers"], rows[0]["decisions_per_s"] / rows[0]["workers"] * row["workers"]) for row in rows],
     }
     yield "scale", line_chart(series, title="more workers", x_label="workers", y_label="decisions/s")
+    bars = {
+        f"{row['change']}, {what}": float(row[key])
+        for row in found["tables"]["changes"]
+        for what, key in (("p99", "p99_ms"), ("longest gap", "gap_ms"))
+        if row[key] is not None
+    }
+    title = "high, while a worker joins and one leaves"
+    yield "join-leave", bar_chart(bars, title=title, x_label="ms", y_label="", goal=1000)
 
 
 def _long(found: Found) -> Pictures:
@@ -121,6 +148,7 @@ def _peers(found: Found) -> Pictures:
 
 
 DRAWN: Final[Mapping[str, Callable[[Found], Pictures]]] = {
+    "open": _open,
     "lanes": _lanes,
     "arrivals": _arrivals,
     "scale": _scale,

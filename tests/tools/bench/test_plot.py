@@ -13,7 +13,7 @@ from topics.errors import FleetError
 
 HIGH = {"lane": "high", "p50_ms": 5.0, "p99_ms": 9.0}
 FOUND: list[dict[str, Any]] = [
-    {"benchmark": "drain", "ratio": 0.93},
+    {"benchmark": "drain", "ratio": 0.93, "ratio_min": 0.8, "ratio_max": 1.0},
     {"benchmark": "lanes", "tables": {"latency": [{"low": 0.0, **HIGH}, {"low": 2.0, **HIGH}]}},
     {
         "benchmark": "arrivals",
@@ -21,7 +21,14 @@ FOUND: list[dict[str, Any]] = [
             "burst, from its begin": [{"from_s": -1.0, "p50_ms": 1.0, "p99_ms": 2.0}, {"from_s": 0.0, "p99_ms": None}]
         },
     },
-    {"benchmark": "scale", "tables": {"workers": [{"workers": 1, "decisions_per_s": 10.0}]}},
+    {
+        "benchmark": "scale",
+        "tables": {
+            "workers": [{"workers": 1, "decisions_per_s": 10.0}],
+            "changes": [{"change": "leave", "p99_ms": 455.0, "gap_ms": None}],
+        },
+    },
+    {"benchmark": "open", "lanes": {"high": HIGH}, "bare_lanes": {"high": HIGH}},
     {"benchmark": "long", "over_time": {"high": [[0.0, 9.0], [60.0, None]]}, "looks": [[0.0, 70.0, 3.0]]},
     {
         "benchmark": "peers",
@@ -38,7 +45,17 @@ def test_every_benchmark_with_a_picture_has_one(tmp_path: Path) -> None:
     many.write_text(json.dumps({str(at): found for at, found in enumerate(FOUND[1:])}))
     written = plot([one, many], tmp_path / "plots")
     names = {path.stem for path in written}
-    assert names == {"floors", "lanes", "burst", "scale", "long-p99", "long-memory", "peers-drain"}
+    assert names == {
+        "floors",
+        "open",
+        "lanes",
+        "burst",
+        "scale",
+        "join-leave",
+        "long-p99",
+        "long-memory",
+        "peers-drain",
+    }
     text = (tmp_path / "plots" / "peers-drain.svg").read_text()
     assert "decision-fleet" in text and "quix" in text and "faust" not in text
 
