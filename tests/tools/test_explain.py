@@ -32,7 +32,7 @@ def test_it_tells_what_was_measured_and_how_large_batches_get(capsys: pytest.Cap
     assert (hot["role"], standby["role"]) == ("hot", "standby")
     assert hot["rows_without_high"] == 32 and "cut to batch.fast_pass_wait_ms=3.5" in hot["why_rows"]
     assert 60 < hot["row_us"] < 140
-    assert found["cpus"]["usable"] >= 1 and found["batch"]["sizes"] == [1, 8, 16, 32, 64]
+    assert found["cpus"]["usable"] >= 1 and found["batch"]["sizes"] == [1, 2, 4, 8, 16, 32, 64]
 
 
 def test_it_says_when_high_would_wait_longer_than_asked(capsys: pytest.CaptureFixture[str]) -> None:

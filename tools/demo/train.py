@@ -121,7 +121,7 @@ def draft_manifest(name: str, recipe: Recipe, actor: nn.Sequential, training: di
             {"name": "action", "dtype": "int64", "shape": []},
             {"name": "logits", "dtype": "float32", "shape": [linears[-1].out_features]},
         ],
-        "buckets": [1, 8, 16, 32, 64, 128, 256],
+        "buckets": [1, 2, 4, 8, 16, 32, 64, 128, 256],
         "compute": "float64",
         "finite": True,
         "allow_nan": False,

@@ -27,7 +27,7 @@ MAX_BUCKET: Final = 65_536  # rows; far above any batch a fleet forms, below wha
 MAX_BUCKETS: Final = 256  # each is warmed up at every start
 MAX_ROW_VALUES: Final = 1 << 26  # numbers in one row of one tensor: a 4096 × 4096 RGBA image
 COMPUTE: Final = ("float32", "float64", "float16", "bfloat16")
-DEFAULT_BUCKETS: Final = (1, 8, 16, 32, 64, 128, 256)
+DEFAULT_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
