@@ -41,6 +41,7 @@ COMMANDS = {
     "topics": Entry("tools.topics", "app", "Create and check the fleet's topics. Nothing is ever deleted."),
     "worker": Entry("tools.worker", "command", "Serve decisions until SIGTERM, then drain and exit 0."),
     "shadow": Entry("tools.shadow", "command", "Let a candidate decide beside the live fleet; no agent notices."),
+    "ask": Entry("tools.ask", "command", "Ask the fleet for one decision on each lane: does it answer?"),
     "model": Entry("tools.model", "app", "Look at, check and complete model packages."),
     "dead": Entry("tools.dead.cli", "app", "Look at dead letters, and send them again."),
     "record": Entry("tools.record.cli", "command", "Record the traffic of a fleet into files."),

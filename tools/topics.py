@@ -17,6 +17,7 @@ from rich.table import Table
 from tools.acls import acls
 from tools.options import Config, Fleet, Servers, Shadow, ask_cluster, fleet_settings
 from topics.drift import Difference
+from topics.first_offsets import commit_first_offsets
 from topics.provision import ensure_topics, find_differences
 from topics.settings import FleetSettings
 
@@ -59,12 +60,21 @@ def apply(
     servers: Servers = None,
     allow_remap: AllowRemap = False,
     shadow: Shadow = False,
+    commit_offsets: Annotated[
+        bool,
+        typer.Option("--commit-offsets", help="Give the lanes' groups their first offsets, for scaling on lag."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create what is missing and set what differs. Exits 1 if something is left for a person."""
     settings = fleet_settings(config, fleet, servers, shadow=shadow)
     done, left = ask_cluster(ensure_topics(settings, allow_remap=allow_remap))
     _report(settings, done=done, left=left, as_json=as_json)
+    if commit_offsets:
+        committed = ask_cluster(commit_first_offsets(settings))
+        if not as_json:
+            for lane, number in committed.items():
+                Console().print(f"group {settings.names.group(lane)}: first offsets of {number} partitions")
     raise typer.Exit(1 if left else 0)
 
 

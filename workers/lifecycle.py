@@ -157,12 +157,18 @@ class Life:
         await wait_for_predecessor(settings.worker, self._namesakes, session_s, self._signals.stop)
         if self._signals.stop.is_set():  # joining would only disturb the others
             return
-        for lane in LANES:
+        for lane in settings.serve:
             await self._add_intake(worker, lane)
         await self._serve(worker)
 
+    @property
+    def _first_consumer(self) -> AIOKafkaConsumer:
+        """That of the most urgent lane it serves: in its group a worker looks for others of its name."""
+        return self._intakes[self._settings.serve[0]].consumer
+
     async def _namesakes(self) -> list[Member]:
-        return await members_named(self._settings.kafka, self._settings.names.group("high"), self._settings.worker)
+        group = self._settings.names.group(self._settings.serve[0])
+        return await members_named(self._settings.kafka, group, self._settings.worker)
 
     async def _started(self, client: C) -> C:
         await start(client, self._settings.kafka)
@@ -224,14 +230,14 @@ class Life:
         """Ready when every lane has its partitions; a signal ends the wait."""
         joins = asyncio.gather(*(intake.receive.joined.wait() for intake in self._intakes.values()))
         await _first_of(joins, self._signals.stop.wait())
-        await self._yield_to_equal(member_id(self._intakes["high"].consumer))
+        await self._yield_to_equal(member_id(self._first_consumer))
         if not self._signals.stop.is_set():
             self._health.enter("ready")
             log.info("ready", worker=self._settings.worker, model=str(self._manifest))
 
     async def _keep_name(self) -> None:
         """Whom the group took for dead comes back under a new member ID, and may find that its name was given away."""
-        consumer = self._intakes["high"].consumer
+        consumer = self._first_consumer
         known = member_id(consumer)
         while True:
             await asyncio.sleep(LOOK_EVERY_S)

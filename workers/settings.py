@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from topics.names import Lane
+from topics.names import LANES, Lane
 from topics.settings import Contradiction, FleetSettings, Section
 
 Count = Annotated[int, Field(ge=1)]
@@ -169,6 +169,8 @@ class Settings(FleetSettings):
     worker: str = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}", min_length=1, max_length=200)
     """Name of this worker: in every reply, and the `client_id` of all its consumers."""
     model: ModelSettings = ModelSettings()
+    serve: Annotated[tuple[Lane, ...], Field(min_length=1)] = LANES
+    """Lanes that this worker reads. Others must be read by other workers, or their states wait."""
     lanes: LanesSettings = LanesSettings()
     batch: BatchSettings = BatchSettings()
     predictors: Annotated[tuple[PredictorSettings, ...], Field(min_length=1)] = (PredictorSettings(),)
@@ -210,6 +212,11 @@ class Settings(FleetSettings):
             )
             raise Contradiction(text, "delivery", "reply")
         return self
+
+    @field_validator("serve")
+    @classmethod
+    def _most_urgent_first(cls, value: tuple[Lane, ...]) -> tuple[Lane, ...]:
+        return tuple(lane for lane in LANES if lane in value)
 
     @property
     def hand_over_s(self) -> float:
