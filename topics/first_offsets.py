@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, KafkaError
 from aiokafka.structs import TopicPartition
 
+from topics.closing import network_of
 from topics.errors import BrokerUnavailable
 from topics.kafka import ACLS, make_consumer, require_topics, started
 from topics.names import LANES, Lane
@@ -42,7 +43,8 @@ async def commit_first_offsets(settings: FleetSettings) -> Mapping[Lane, int]:
 
 
 async def _commit(consumer: AIOKafkaConsumer, topic: str) -> int:
-    places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+    numbers = (await network_of(consumer).fetch_all_metadata()).partitions_for_topic(topic) or ()
+    places = [TopicPartition(topic, number) for number in sorted(numbers)]
     consumer.assign(places)
     missing = [place for place in places if await consumer.committed(place) is None]
     if missing:
