@@ -104,7 +104,7 @@ annotations:
 {{- if hasPrefix "SASL" $kafka.securityProtocol }}
 - name: FLEET_KAFKA__SASL_USERNAME
   valueFrom:
-    secretKeyRef: {name: {{ $kafka.existingSecret.name }}, key: {{ $kafka.existingSecret.usernameKey }}}
+    secretKeyRef: {name: {{ $kafka.existingSecret.name | quote }}, key: {{ $kafka.existingSecret.usernameKey | quote }}}
 {{- end }}
 - {name: HOME, value: /tmp}
 - {name: XDG_CACHE_HOME, value: /cache}
@@ -131,14 +131,14 @@ annotations:
 - {name: tmp, emptyDir: {}}
 - {name: cache, emptyDir: {}}
 {{- if hasPrefix "SASL" .Values.kafka.securityProtocol }}
-- {name: kafka-user, secret: {secretName: {{ .Values.kafka.existingSecret.name }}, items: [{key: {{ .Values.kafka.existingSecret.passwordKey }}, path: {{ .Values.kafka.existingSecret.passwordKey }}}]}}
+- {name: kafka-user, secret: {secretName: {{ .Values.kafka.existingSecret.name | quote }}, items: [{key: {{ .Values.kafka.existingSecret.passwordKey | quote }}, path: {{ .Values.kafka.existingSecret.passwordKey | quote }}}]}}
 {{- end }}
 {{- if hasSuffix "SSL" .Values.kafka.securityProtocol }}
 {{- with .Values.kafka.tls.caSecret }}
-- {name: kafka-ca, secret: {secretName: {{ . }}}}
+- {name: kafka-ca, secret: {secretName: {{ . | quote }}}}
 {{- end }}
 {{- with .Values.kafka.tls.clientSecret }}
-- {name: kafka-client, secret: {secretName: {{ . }}, defaultMode: 0440}}
+- {name: kafka-client, secret: {secretName: {{ . | quote }}, defaultMode: 0440}}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -151,7 +151,7 @@ enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 securityContext:
@@ -187,7 +187,7 @@ securityContext:
   mountPath: /model
   readOnly: true
   {{- if and (eq .Values.model.source "pvc") .Values.model.pvc.subPath }}
-  subPath: {{ .Values.model.pvc.subPath }}
+  subPath: {{ .Values.model.pvc.subPath | quote }}
   {{- end }}
 {{- end -}}
 {{- end -}}
@@ -195,7 +195,7 @@ securityContext:
 {{- define "fleet.modelVolume" -}}
 {{- with .Values.model -}}
 {{- if eq .source "pvc" }}
-- {name: model, persistentVolumeClaim: {claimName: {{ .pvc.claimName }}, readOnly: true}}
+- {name: model, persistentVolumeClaim: {claimName: {{ .pvc.claimName | quote }}, readOnly: true}}
 {{- else if eq .source "image" }}
 - {name: model, image: {reference: {{ .image.reference | quote }}, pullPolicy: {{ .image.pullPolicy }}}}
 {{- else if eq .source "download" }}
@@ -216,7 +216,7 @@ securityContext:
     - {name: MODEL_FOLDER, value: /model}
     {{- with .Values.model.download.existingSecret }}
     - name: MODEL_AUTHORIZATION
-      valueFrom: {secretKeyRef: {name: {{ . }}, key: authorization}}
+      valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: authorization}}
     {{- end }}
   resources:
     requests: {cpu: 100m, memory: 128Mi}
