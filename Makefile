@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench chaos fuzz clean
+.PHONY: help setup demo test test-all check bench chaos fuzz kube clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 16
@@ -40,6 +40,9 @@ chaos: $(STAMP)  ## kills, rebalances, broker faults, a full disk, a flood: minu
 fuzz: $(STAMP)  ## hostile bytes, led by coverage, for 5 minutes; ARGS="--minutes 60 manifest" picks
 	@$(BIN)/python -c "import atheris" 2>/dev/null || { command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python -e '.[fuzz]' || $(BIN)/python -m pip install --quiet -e '.[fuzz]'; }
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+kube: $(STAMP)  ## the chart on a real control plane with KEDA, Pods as processes; needs root, Go (once) and 12 minutes; ARGS="keda" picks
+	@$(BIN)/python -m tests.kube $(ARGS)
 
 clean:  ## remove .venv and what the tools left in this folder (Kafka's cache stays)
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +81,7 @@ class Lab:
     def start_keda(self, api: Api) -> None:
         """Operator and metrics adapter, as Deployments would run them."""
         self.kubectl("apply", "--server-side", "-f", self._bin / "keda-crds")
-        self.kubectl("wait", "--for=condition=Established", "crd/scaledobjects.keda.sh", "--timeout=30s")
+        eventually("KEDA's types are there", lambda: answers(lambda: api.get("/apis/keda.sh/v1alpha1/scaledobjects")))
         self.kubectl("create", "namespace", "keda")
         certificates = self.folder / "keda-certificates"
         certificates.mkdir()
@@ -115,7 +115,8 @@ class Lab:
         api.post("/apis/apiregistration.k8s.io/v1/apiservices", {"metadata": metadata, "spec": spec})
         url = f"http://127.0.0.1:{KEDA_HEALTH}/readyz"
         eventually("KEDA is ready", lambda: answers(lambda: urllib.request.urlopen(url, timeout=2).close()))
-        self.kubectl("wait", "--for=condition=Available", f"apiservice/{metadata['name']}", "--timeout=60s")
+        group = "/apis/external.metrics.k8s.io/v1beta1"
+        eventually("KEDA's metrics are there", lambda: answers(lambda: api.get(group)))
 
     def kubectl(self, *arguments: object, text: str = "") -> str:
         """Raises LabError with kubectl's own words."""
@@ -212,8 +213,3 @@ def eventually(what: str, holds: Callable[[], object], within_s: float = READY_W
         if time.monotonic() > end_s:
             raise LabError(f"not within {within_s:g} s: {what}")
         time.sleep(every_s)
-
-
-def labels(**pairs: str) -> Mapping[str, str]:
-    """Label selectors as the API takes them."""
-    return {"labelSelector": ",".join(f"{key}={value}" for key, value in pairs.items())}

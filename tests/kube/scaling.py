@@ -85,7 +85,7 @@ async def storm(world: World) -> Found:
 async def rounds(world: World, found: Found, number: int) -> None:
     """So many times from quiet to loaded and back, watched."""
     await world.install(values(world))
-    begun_s, stops, watched = time.monotonic(), len(world.stops()), Watched()
+    begun_s, stops, watched = time.monotonic(), world.stops().keys(), Watched()
     watching = asyncio.create_task(watch(world, watched))
     try:
         await world.until("low sleeps", lambda: not world.pods("low"), BACK_WITHIN_S)

@@ -126,11 +126,11 @@ class World:
             and any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
         ]
 
-    def stops(self) -> list[tuple[str, float, float]]:
-        """(Pod, seconds from SIGTERM to its end, its grace) of every Pod that was stopped."""
+    def stops(self) -> dict[str, tuple[float, float]]:
+        """Pod → (seconds from SIGTERM to its end, its grace) of every worker that was stopped."""
         pattern = re.compile(r" (\S+) stopped in ([\d.]+) of ([\d.]+) s$", re.M)
-        logs = "".join(path.read_text() for path in sorted(self.lab.folder.glob("kubelet-*.log")))
-        return [(name, float(took), float(grace)) for name, took, grace in pattern.findall(logs)]
+        logs = "".join(path.read_text() for path in self.lab.folder.glob("kubelet-*.log"))
+        return {name: (float(took), float(grace)) for name, took, grace in pattern.findall(logs) if float(grace)}
 
     def log(self, pod: str, container: str = "worker") -> list[dict[str, Any]]:
         """A worker's events."""
