@@ -91,7 +91,11 @@ async def run_worker(settings: Settings) -> None:
         _share_interpreter()
         _rest_collector()
         metrics.describe_worker(
-            fleet=settings.name, worker=settings.worker, model=manifest.name, model_version=manifest.version
+            fleet=settings.name,
+            worker=settings.worker,
+            model=manifest.name,
+            model_version=manifest.version,
+            golden=manifest.golden is not None,
         )
         if signals.stop.is_set():  # told to go while it warmed up: nothing is held, nobody knows us yet
             return

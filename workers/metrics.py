@@ -9,7 +9,7 @@ right).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -19,6 +19,8 @@ from prometheus_client.core import Metric
 
 from topics.names import LANES, Lane
 from topics.records import OUTCOMES, Outcome
+from topics.tensors import Array
+from workers.actions_seen import ActionsSeen
 from workers.busy import Busy
 from workers.series import Counters, Family, Gauges, Histograms, Values
 from workers.snapshot import Snapshot
@@ -66,6 +68,8 @@ class Metrics:
         self._max_batch = max_batch
         self._busy = Busy()
         self._worst = Worst()
+        self._ages = Worst()
+        self._actions = ActionsSeen()
         self._families: dict[str, Counters | Histograms | Gauges] = {}
         self._declare_path()
         self._declare_batches()
@@ -87,8 +91,19 @@ class Metrics:
         add, lane = self._add, ("lane",)
         self._polls = add(Counters("fleet_polls_total", "Polls that brought records.", lane))
         self._records = add(Counters("fleet_received_records_total", "Records received.", lane))
-        self._bytes = add(Counters("fleet_received_bytes_total", "Bytes of received keys and values.", lane))
+        self._bytes = add(
+            Counters("fleet_received_bytes_total", "Bytes of received states, without keys and headers.", lane)
+        )
         self._admitted = add(Counters("fleet_admitted_total", "Requests let into a lane.", lane))
+        ages = add(
+            Gauges(
+                "fleet_received_age_seconds",
+                "Seconds behind: age of the oldest state when it was received, worst of the last 20-40 s.",
+                lane,
+            )
+        )
+        for name in LANES:
+            ages.watch(partial(self._ages.read, name), name)
         self._skipped = add(
             Counters("fleet_skipped_total", "Records that the partition's last owner had answered.", lane)
         )
@@ -146,7 +161,13 @@ class Metrics:
         self._dead_letters = add(Counters("fleet_dead_letters_total", "Acknowledged dead letters.", ("reason",)))
         add(Gauges("fleet_assigned_partitions", "Partitions that this worker owns.", lane))
         add(Gauges("fleet_incomplete_offsets", "Offsets received and not yet committable.", lane))
-        add(Gauges("fleet_lag_records", "End of the owned partitions minus what is committed.", lane))
+        add(
+            Gauges(
+                "fleet_lag_records",
+                "End of the owned partitions minus what is answered, at most a commit interval ago.",
+                lane,
+            )
+        )
 
     def _declare_worker(self) -> None:
         add, lane = self._add, ("lane",)
@@ -156,9 +177,27 @@ class Metrics:
         self._loop_lag = add(
             Histograms("fleet_event_loop_lag_seconds", "How late the event loop ran its beat.", SECONDS_BOUNDS)
         )
+        add(
+            Gauges(
+                "fleet_standstill_seconds",
+                "How long a layer that has work has not moved; 0 while it moves.",
+                ("layer",),
+            )
+        )
+        self._declare_actions()
         add(Gauges("fleet_ready", "1 while /readyz says so, else 0."))
-        info_labels = ("fleet", "model", "model_version", "worker")
-        self._info = add(Gauges("fleet_worker_info", "Always 1; what this worker serves.", info_labels))
+        info_labels = ("fleet", "golden", "model", "model_version", "worker")
+        text = "Always 1; what this worker serves, and whether its golden pairs were checked."
+        self._info = add(Gauges("fleet_worker_info", text, info_labels))
+
+    def _declare_actions(self) -> None:
+        add, seen = self._add, self._actions
+        text = "Share of each whole-numbered action in the last thousands of decisions, 0-1."
+        add(Gauges("fleet_action_share", text, ("action",))).watch_each(lambda: seen.shares)
+        text = "Mean of each number of other actions, in the last thousands of decisions."
+        add(Gauges("fleet_action_mean", text, ("number",))).watch_each(lambda: seen.means)
+        text = "Standard deviation of each number of other actions, in the last thousands of decisions."
+        add(Gauges("fleet_action_deviation", text, ("number",))).watch_each(lambda: seen.deviations)
 
     def _start_at_zero(self) -> None:
         """A counter that appears with its first event hides that event from rate() and from alerts."""
@@ -170,8 +209,9 @@ class Metrics:
 
     # --- once per poll
 
-    def polled(self, lane: Lane, records: int, size_bytes: int) -> None:
-        """A poll brought `records` with keys and values of `size_bytes` together."""
+    def polled(self, lane: Lane, records: int, size_bytes: int, age_s: float) -> None:
+        """A poll brought `records` with values of `size_bytes` together, the oldest sent `age_s` before."""
+        self._ages.observe(lane, age_s)
         self._polls.of(lane).add()
         self._records.of(lane).add(records)
         self._bytes.of(lane).add(size_bytes)
@@ -207,6 +247,10 @@ class Metrics:
         self._batch_size.of(predictor).observe(size)
         self._batch_fill.of(predictor).observe(size / self._max_batch)
         self._padding.of(predictor).add(bucket - size)
+
+    def decided(self, actions: Array) -> None:
+        """The actions of a batch, [n, *shape]."""
+        self._actions.look(actions)
 
     def batch_failed(self, predictor: str, seconds: float) -> None:
         """The batch raised after `seconds`; called by the predictor's own thread."""
@@ -249,6 +293,7 @@ class Metrics:
         self._loop_lag.of().observe(max(0.0, lag_s))
         self._busy.tick(now_s)
         self._worst.tick(now_s)
+        self._ages.tick(now_s)
 
     # --- once at start
 
@@ -264,16 +309,23 @@ class Metrics:
             raise KeyError(f"no gauge {name} with labels {sorted(labels)}")
         family.watch(read, *(labels[label] for label in family.labels))
 
+    def watch_each(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """Serve `read()`, label value → number, as the gauges `name`; in the HTTP thread, as `watch`."""
+        family = self._families[name]
+        assert isinstance(family, Gauges) and len(family.labels) == 1
+        family.watch_each(read)
+
     def add_predictor(self, predictor: str) -> None:
         """A predictor exists: its series start at zero."""
         for family in (self._busy_seconds, self._batch_failures, self._padding):
             family.of(predictor)
         self._busy_fraction.watch(lambda: self._busy.fraction(predictor), predictor)
 
-    def describe_worker(self, *, fleet: str, worker: str, model: str, model_version: str) -> None:
-        """What `fleet_worker_info` says; replaces what it said before (a new model)."""
+    def describe_worker(self, *, fleet: str, worker: str, model: str, model_version: str, golden: bool) -> None:
+        """What `fleet_worker_info` says; replaces what it said before (a new model). `golden`: the package has golden
+        pairs, all of which the model gave right when it was loaded."""
         self._info.clear()
-        self._info.watch(lambda: 1, fleet, model, model_version, worker)
+        self._info.watch(lambda: 1, fleet, "checked" if golden else "none", model, model_version, worker)
 
     # --- for readers
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from threading import get_ident
 from typing import Generic, TypeVar
@@ -174,13 +174,18 @@ class Gauges(Family[Callable[[], float]]):
     """Numbers that are asked for when someone looks, through a callable that the HTTP thread may call."""
 
     kind = "gauge"
+    _read_each: Callable[[], Mapping[str, float]] | None = None
 
     def watch(self, read: Callable[[], float], *labels: str) -> None:
         """From now on `read()` is the value; it replaces an earlier one with the same labels."""
         self._series[labels] = read
 
+    def watch_each(self, read: Callable[[], Mapping[str, float]]) -> None:
+        """From now on `read()` gives the label value and the number of every series."""
+        self._read_each = read
+
     def clear(self) -> None:
-        """Nothing is watched any more."""
+        """No single series is watched any more."""
         self._series = {}
 
     def values(self) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -190,6 +195,9 @@ class Gauges(Family[Callable[[], float]]):
                 yield labels, float(read())
             except Exception:  # a gap in one line; the scrape, and whoever watches the rest, goes on
                 continue
+        if self._read_each is not None:
+            for label, value in self._read_each().items():
+                yield (label,), value
 
     def collect(self) -> Metric:
         """The metric as prometheus-client wants it."""

@@ -31,13 +31,15 @@ class _Seen:
 class Stalls:
     """Remembers since when each layer stands still. Times are seconds on the monotonic clock."""
 
+    still_s: dict[str, float] = field(default_factory=dict)
+    """How long each layer has had work and not moved, as of the last look."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def look(self, now_s: float, looks: Iterator[Look]) -> Mapping[str, str]:
         """layer → reason for every layer that is stuck now."""
         stuck: dict[str, str] = {}
         for look in looks:
-            still_s = self._still_s(now_s, look)
+            still_s = self.still_s[look.layer] = self._still_s(now_s, look)
             if still_s > look.bound_s:
                 stuck[look.layer] = f"has work and has not moved for {still_s:.0f} s (bound {look.bound_s:g} s)"
         return stuck

@@ -65,6 +65,7 @@ class Supervisor:
         self._looked_at_cpus_s = 0.0
         self._health = health
         self._stalls = Stalls()
+        worker.metrics.watch_each("fleet_standstill_seconds", lambda: self._stalls.still_s)
         self._down_since_s: float | None = None
         for predictor in predictors:
             predictor.deliver(worker.predicted, worker.broke)

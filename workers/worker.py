@@ -21,6 +21,7 @@ from workers.answers import count_answers
 from workers.clock import from_unix_us, now_us
 from workers.lanes import Lanes
 from workers.metrics import Metrics
+from workers.models.package import ACTION
 from workers.offsets import LaneOffsets, PartitionOffsets
 from workers.predictors.predictor import Predictor
 from workers.reply import WayOut
@@ -74,7 +75,7 @@ class Worker:
     def polled(self, lane: Lane, polled: Mapping[TopicPartition, list[Record]]) -> None:
         """Steps 1–3: records of owned partitions are admitted and queued in their lane; refusals go to reply."""
         time = PollTime(now_us(), from_unix_us())
-        queue, size_bytes, n = self.lanes[lane], 0, 0
+        queue, size_bytes, n, oldest_ms = self.lanes[lane], 0, 0, NEVER
         unanswered: list[tuple[PartitionOffsets, Sequence[Record]]] = []
         for source, records in polled.items():
             offsets = self.offsets[lane].get(source.partition)
@@ -84,6 +85,7 @@ class Worker:
             offsets.received(numbers)
             size_bytes += sum([record.serialized_value_size for record in records])
             n += len(records)
+            oldest_ms = min(oldest_ms, records[0].timestamp)
             if answered := offsets.skip_answered(numbers):
                 records = [record for record in records if record.offset not in answered]
                 self.metrics.skipped(lane, len(answered))
@@ -93,7 +95,8 @@ class Worker:
         queue.hold(len(admitted.refusals))
         self.replies.refused(admitted.refusals)
         self.metrics.admitted(lane, len(admitted.requests))
-        self.metrics.polled(lane, n, size_bytes)
+        age_us = time.now_us - (oldest_ms * 1000 + time.from_unix_us) if n else 0
+        self.metrics.polled(lane, n, size_bytes, max(0, age_us) / 1e6)
         self.metrics.stage("admit", (now_us() - time.now_us) / 1e6, n)
         self.pump()
 
@@ -138,6 +141,7 @@ class Worker:
         now = now_us()
         self._hand_out(now)
         self.replies.predicted(ran)
+        self.metrics.decided(ran.outputs[ACTION])
         self._settle(now)  # behind the batch: what expired may be a later state of one of its agents
 
     def fence(self, number: int, ran: Batch | None, down: Down, max_hangs: int) -> None:

@@ -113,7 +113,7 @@ def test_probes_answer_over_http(served: Served) -> None:
 
 def test_metrics_are_on_the_same_port(served: Served) -> None:
     """One port for all; readiness is a metric too."""
-    served.metrics.polled("high", 3, 300)
+    served.metrics.polled("high", 3, 300, 0.1)
     status, text = served.ask("/metrics")
     assert status == 200
     assert 'fleet_received_records_total{lane="high"} 3.0' in text

@@ -31,7 +31,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def one_batch(metrics: Metrics, lane: Lane = "normal") -> None:
     """Everything that a batch of 64 reports on its way."""
-    metrics.polled(lane, 64, 9_000)
+    metrics.polled(lane, 64, 9_000, 0.5)
     metrics.admitted(lane, 64)
     metrics.queue_waits(lane, [0.004] * 64)
     metrics.batch_started("cpu0", 1.0)
@@ -122,8 +122,8 @@ def test_the_busy_share_follows_the_beat(metrics: Metrics) -> None:
 def test_a_new_model_replaces_the_old_one_in_the_info(metrics: Metrics) -> None:
     """There is one info series: what the worker serves now."""
     for version in ("3", "4"):
-        metrics.describe_worker(fleet="cartpole", worker="w1", model="cartpole", model_version=version)
-    labels = {"fleet": "cartpole", "worker": "w1", "model": "cartpole"}
+        metrics.describe_worker(fleet="cartpole", worker="w1", model="cartpole", model_version=version, golden=True)
+    labels = {"fleet": "cartpole", "golden": "checked", "worker": "w1", "model": "cartpole"}
     assert value(metrics, "fleet_worker_info", model_version="3", **labels) is None
     assert value(metrics, "fleet_worker_info", model_version="4", **labels) == 1
 
@@ -131,7 +131,7 @@ def test_a_new_model_replaces_the_old_one_in_the_info(metrics: Metrics) -> None:
 def test_two_workers_in_one_process_do_not_share_numbers() -> None:
     """Tests and demos run several workers: each has a registry of its own."""
     one, other = Metrics(max_batch=64), Metrics(max_batch=64)
-    one.polled("high", 1, 100)
+    one.polled("high", 1, 100, 0.0)
     assert value(other, "fleet_polls_total", lane="high") == 0
 
 
