@@ -49,6 +49,7 @@ COMMANDS = {
     "report": Entry("tools.report.cli", "command", "A recording as one HTML page that opens offline."),
     "diff": Entry("tools.diff.cli", "command", "Compare the answers of two recordings, state by state."),
     "replay": Entry("tools.replay.cli", "command", "Send recorded states again, in time, and record the answers."),
+    "top": Entry("tools.top.cli", "command", "Watch a fleet: lanes, workers, latencies, lag; or look at a recording."),
     "doctor": Entry("tools.doctor.cli", "command", "Look over cluster, groups, model and machine; say what to do."),
     "settings": Entry("tools.settings", "command", "Show every setting, its value and where it came from."),
     "tune": Entry("tools.tune.cli", "command", "Find the settings that meet a target, and check them."),
