@@ -222,7 +222,21 @@ class FleetSettings(LayeredSettings):
 
     # Agents and workers read one fleet.toml: the worker's tables are not a mistake here.
     OTHER_SECTIONS: ClassVar[frozenset[str]] = frozenset(
-        {"worker", "model", "serve", "lanes", "batch", "predictors", "hang", "reply", "commit", "drain", "http", "log"}
+        {
+            "worker",
+            "model",
+            "serve",
+            "lanes",
+            "batch",
+            "predictors",
+            "hang",
+            "reply",
+            "commit",
+            "drain",
+            "http",
+            "log",
+            "tracing",
+        }
     )
 
     name: str = "fleet"

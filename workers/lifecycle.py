@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -49,6 +49,7 @@ from workers.models.package import Manifest, read_manifest
 from workers.predictors.predictor import Predictor
 from workers.settings import Settings
 from workers.supervise import Supervisor
+from workers.tracing import flush, make_tracing
 from workers.twins import LOOK_EVERY_S, wait_for_predecessor, yield_to_equal
 from workers.worker import Worker
 
@@ -139,6 +140,8 @@ class Life:
         self._signals = signals
         self._intakes: dict[Lane, Intake] = {}
         self._clients: list[AIOKafkaConsumer | AIOKafkaProducer] = []
+        self._spans: Any = None
+        """Where spans go, if anybody traces."""
 
     async def run(self) -> None:
         """Connect, serve, drain, leave."""
@@ -156,6 +159,8 @@ class Life:
         reply_topics = ReplyTopics(counts, all_to_default=settings.shadow)
         dead_partitions = len(await dead.partitions_for(names.written[-1]))
         worker = make_worker(settings, self._manifest, self._predictors, reply_topics, self._metrics)
+        if settings.tracing.enabled:
+            worker.tracing, self._spans = make_tracing(settings.names, settings.worker)
         worker.reply_through(make_replies(settings, self._manifest, worker, replies, dead, dead_partitions))
         session_s = settings.kafka.session_timeout_ms / 1000
         await wait_for_predecessor(settings.worker, self._namesakes, session_s, self._signals.stop)
@@ -270,6 +275,8 @@ class Life:
         commit_s = self._settings.drain.timeout_s * COMMIT_SHARE / 2
         await worker.replies.finish(commit_s)
         await asyncio.gather(*(intake.commit.commit(commit_s) for intake in self._intakes.values()))
+        if self._spans is not None:
+            await flush(self._spans)
         log.info("drained", unanswered=worker.lanes.outstanding)
 
 

@@ -153,6 +153,13 @@ class HttpSettings(Section):
     """0: any free port."""
 
 
+class TracingSettings(Section):
+    """Spans of states that somebody traces (extra `otel`); where they go, OpenTelemetry's own variables say."""
+
+    enabled: bool = False
+    """Whose state has no sampled `traceparent` has no spans, and costs nothing."""
+
+
 class LogSettings(Section):
     """Structured logs on standard error."""
 
@@ -180,6 +187,7 @@ class Settings(FleetSettings):
     drain: DrainSettings = DrainSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
 
     @model_validator(mode="after")
     def _bounds_fit(self) -> Settings:

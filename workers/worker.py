@@ -27,6 +27,7 @@ from workers.predictors.predictor import Predictor
 from workers.reply import WayOut
 from workers.requests import NEVER, Batch, Predicted, Refusal, Request
 from workers.schedule import Schedule
+from workers.tracing import Tracing
 
 Down = Literal["model_hangs", "model_breaks"]
 """What a predictor did; the reason of its suspects' dead letters."""
@@ -57,6 +58,8 @@ class Worker:
         self._schedule = schedule
         self._predictors = list(predictors)
         self.metrics = metrics
+        self.tracing: Tracing | None = None
+        """None: nobody traces."""
         self._replies: WayOut | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.broken: BaseException | None = None
@@ -140,6 +143,8 @@ class Worker:
         self._schedule.finished(ran.batch, ran.started_us, ran.ended_us, learn=learn)
         now = now_us()
         self._hand_out(now)
+        if self.tracing is not None:
+            self.tracing.ran(ran)
         self.replies.predicted(ran)
         self.metrics.decided(ran.outputs[ACTION])
         self._settle(now)  # behind the batch: what expired may be a later state of one of its agents
@@ -183,7 +188,10 @@ class Worker:
 
     def answered(self, predicted: Sequence[Predicted], refusals: Sequence[Refusal]) -> None:
         """Steps 6–7: the broker has acknowledged these answers, so their offsets are finished."""
-        counted = count_answers(predicted, refusals, now_us(), self.metrics)
+        now = now_us()
+        counted = count_answers(predicted, refusals, now, self.metrics)
+        if self.tracing is not None:
+            self.tracing.answered(predicted, refusals, now)
         for lane, n in counted.items():
             self.lanes[lane].answered(n)
         self.progress.set()

@@ -17,6 +17,7 @@ from tools.doctor.findings import Finding
 from topics.errors import FleetError
 from topics.kafka import assert_fast_records
 from workers.assembly import check_fits, shares
+from workers.models.devices import devices
 from workers.models.load import load_model
 from workers.models.package import read_manifest
 from workers.resources import Cpus, oversubscribed, read_cpus
@@ -91,24 +92,21 @@ def disk(folders: tuple[Path, ...] = (Path(), Path("/tmp"))) -> Iterator[Finding
 
 def gpus(settings: Settings) -> Iterator[Finding]:
     """Whether torch sees the devices that the settings name, and the machine's."""
-    import torch
-
+    found = devices()
     wanted = [one.device for one in settings.predictors if one.device.startswith("cuda")]
-    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    names = ", ".join(torch.cuda.get_device_name(number) for number in range(seen))
-    yield Finding("note", "GPUs", f"torch {torch.__version__} sees {seen} GPUs{f': {names}' if names else ''}")
-    if wanted and not seen:
-        built = torch.version.cuda
-        do = "install a CUDA build of torch" if built is None else f"its driver must know CUDA {built}: see nvidia-smi"
+    names = f": {', '.join(found.gpus)}" if found.gpus else ""
+    yield Finding("note", "GPUs", f"torch {found.torch} sees {len(found.gpus)} GPUs{names}")
+    if wanted and not found.gpus:
+        do = "install a CUDA build of torch" if found.cuda is None else f"see nvidia-smi: torch needs CUDA {found.cuda}"
         yield Finding("problem", "GPUs", f"predictors name {', '.join(wanted)}, and torch sees no GPU", do)
     for device in wanted:
-        number = int(device.partition(":")[2] or 0)
-        if seen and number >= seen:
-            yield Finding("problem", "GPUs", f"predictors name {device}, there are {seen}", "name cuda:0 and so on")
-    if not wanted and not seen and NVIDIA.exists():
-        found = "the machine has an NVIDIA GPU that torch does not see"
-        yield Finding("warning", "GPUs", found, "install a CUDA build of torch, or a driver that fits it")
-    if seen and not wanted:
+        if found.gpus and int(device.partition(":")[2] or 0) >= len(found.gpus):
+            text = f"predictors name {device}, there are {len(found.gpus)}"
+            yield Finding("problem", "GPUs", text, "name cuda:0 and so on")
+    if not wanted and not found.gpus and NVIDIA.exists():
+        text = "the machine has an NVIDIA GPU that torch does not see"
+        yield Finding("warning", "GPUs", text, "install a CUDA build of torch, or a driver that fits it")
+    if found.gpus and not wanted:
         yield Finding("note", "GPUs", "no predictor uses one", "predictors[].device = cuda:0 would")
 
 

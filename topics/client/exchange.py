@@ -20,6 +20,7 @@ from topics.errors import TooLarge
 from topics.headers import REPLY_PARTITION, REPLY_TOPIC
 from topics.names import LANES, Lane
 from topics.settings import FleetSettings
+from topics.trace import TraceHeaders
 
 SILENT_S = 2.0
 """A broker answers polls every few tens of ms; one that does not for this long is in trouble."""
@@ -48,15 +49,22 @@ class Exchange:
         self._topics = {lane: settings.names.states(lane) for lane in LANES}
 
     def launch(
-        self, call: Call, agents: Sequence[Agent], lanes: Lane | Sequence[Lane], values: Sequence[bytes]
+        self,
+        call: Call,
+        agents: Sequence[Agent],
+        lanes: Lane | Sequence[Lane],
+        values: Sequence[bytes],
+        trace: TraceHeaders,
     ) -> None:
-        """Put every state of `call` on its way; row i is `values[i]` of `agents[i]`.
+        """Put every state of `call` on its way; row i is `values[i]` of `agents[i]`. `trace`: the span that asks.
 
         Raises:
             NotSent: too much waits for the broker; some may have left.
         """
         columns = Columns(
-            [agent.key for agent in agents], values, correlation.headers(call.head, len(values), self._headers)
+            [agent.key for agent in agents],
+            values,
+            correlation.headers(call.head, len(values), [*self._headers, *trace]),
         )
         for (lane, partition), rows in self._routes(agents, lanes):
             self._connection.sender.put(self._topics[lane], partition, call, rows, columns)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topics import trace
 from topics.client.agents import Agent
 from topics.client.calls import Call, PendingCalls
 from topics.client.decode import ActionReader
@@ -46,7 +47,7 @@ class Many:
         call = self._pending.open(len(values), self._loop.time(), lambda _rows: _wake(settled, call))
         timer = self._loop.call_later(wait_s, _end, settled)
         try:
-            self._exchange.launch(call, agents, lanes, values)
+            self._exchange.launch(call, agents, lanes, values, trace.current())
             await settled
         finally:
             timer.cancel()

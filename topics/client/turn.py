@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 
+from topics import trace
 from topics.client.agents import Agent
 from topics.client.calls import Call, PendingCalls
 from topics.client.decode import ActionReader
@@ -21,6 +22,7 @@ from topics.client.replies import Reply
 from topics.errors import FleetError, RecordError
 from topics.names import Lane
 from topics.records import State
+from topics.trace import TraceHeaders
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +35,7 @@ class Ask:
     deadline_ms: float | None
     timeout_s: float
     reply: asyncio.Future[Reply]
+    trace: TraceHeaders
 
 
 class Turns:
@@ -52,7 +55,7 @@ class Turns:
         if not self._asks:
             self._exchange.wake_sender()
         reply: asyncio.Future[Reply] = self._loop.create_future()
-        self._asks.append(Ask(agent, lane, state, deadline_ms, timeout_s, reply))
+        self._asks.append(Ask(agent, lane, state, deadline_ms, timeout_s, reply, trace.current()))
         return reply
 
     def abort(self, error: FleetError) -> None:
@@ -67,12 +70,12 @@ class Turns:
         if not self._asks:
             return
         asks, self._asks = self._asks, []
-        by_timeout: dict[float, list[Ask]] = {}
+        by_call: dict[tuple[float, TraceHeaders], list[Ask]] = {}
         for ask in asks:
             if not ask.reply.done():  # whoever asked may have been cancelled in the same turn
-                by_timeout.setdefault(ask.timeout_s, []).append(ask)
+                by_call.setdefault((ask.timeout_s, ask.trace), []).append(ask)
         now_us = time.time_ns() // 1000
-        for timeout_s, together in by_timeout.items():
+        for (timeout_s, _), together in by_call.items():
             values = self._encoded(together, now_us)
             together = [ask for ask, value in zip(together, values, strict=True) if value is not None]
             if together:
@@ -83,7 +86,7 @@ class Turns:
         call = turn.call = self._pending.open(len(asks), self._loop.time(), turn.settled)
         turn.timer = self._loop.call_later(timeout_s, turn.expire)
         try:
-            self._exchange.launch(call, [ask.agent for ask in asks], [ask.lane for ask in asks], values)
+            self._exchange.launch(call, [ask.agent for ask in asks], [ask.lane for ask in asks], values, asks[0].trace)
         except FleetError as error:
             call.lose(call.unanswered(), error)
 
