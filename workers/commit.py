@@ -47,8 +47,6 @@ class Commit:
         self._metrics = metrics
         self._ends: dict[int, int] = {}
         self._one_at_a_time = asyncio.Lock()
-        self.commits = 0
-        """Acknowledged commits."""
 
     async def run(self, interval_s: float) -> None:
         """Commit every `interval_s` until cancelled."""
@@ -86,7 +84,6 @@ class Commit:
         started_s = asyncio.get_running_loop().time()
         await self._consumer.commit(self._positions(finished))
         self._offsets.committed(finished)
-        self.commits += 1
         seconds = asyncio.get_running_loop().time() - started_s
         self._metrics.committed(self._lane, seconds)
         self._metrics.stage("commit", seconds, 0)
@@ -135,4 +132,3 @@ class CommitWithAnswers(Commit):
 
     async def _send(self, finished: dict[int, tuple[int, str]]) -> None:
         self._nudge(self._lane)
-        self.commits += 1

@@ -30,6 +30,7 @@ from topics.kafka import (
     stop,
 )
 from topics.names import LANES, Lane
+from topics.provision import ProvisionError
 from workers.admit import ReplyTopics
 from workers.assembly import (
     Intake,
@@ -47,6 +48,7 @@ from workers.logs import adopt, get_logger
 from workers.metrics import Metrics
 from workers.models.package import Manifest, read_manifest
 from workers.predictors.predictor import Predictor
+from workers.room import require_room
 from workers.settings import Settings
 from workers.supervise import Supervisor
 from workers.tracing import flush, make_tracing
@@ -127,7 +129,7 @@ class Life:
         self,
         settings: Settings,
         manifest: Manifest,
-        predictors: Sequence[Predictor],
+        predictors: list[Predictor],
         metrics: Metrics,
         health: Health,
         signals: Signals,
@@ -155,6 +157,11 @@ class Life:
         replies, dead = [await self._producer(use) for use in ("replies", "dead")]
         names, named = settings.names, () if settings.shadow else settings.reply.topics
         await require_topics(replies, [*names.all_topics(), *named])
+        if settings.delivery == "exactly_once":
+            try:
+                await require_room(settings)
+            except ProvisionError as error:  # no right to look, which it could do without so far
+                log.warning("room_unknown", error=str(error))
         counts = {topic: len(await replies.partitions_for(topic)) for topic in (names.actions, *named)}
         reply_topics = ReplyTopics(counts, all_to_default=settings.shadow)
         dead_partitions = len(await dead.partitions_for(names.written[-1]))
@@ -229,7 +236,7 @@ class Life:
             settings,
             worker,
             self._predictors,
-            self._intakes,
+            settings.serve,
             lambda number: make_predictor(settings, number, metrics),
             following_shares(settings),
             self._health,

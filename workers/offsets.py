@@ -24,6 +24,7 @@ class PartitionOffsets:
         "_highest",
         "_next",
         "_unfinished",
+        "commits",
         "epoch",
         "partition",
         "revoked",
@@ -35,6 +36,8 @@ class PartitionOffsets:
         self.epoch = epoch
         self.partition = partition
         self.revoked = False
+        self.commits = 0
+        """Positions that the broker has taken."""
         self._unfinished: dict[int, None] = {}
         self._next: int | None = None
         self._committed: tuple[int, str] | None = None
@@ -140,6 +143,7 @@ class PartitionOffsets:
     def committed(self, found: tuple[int, str]) -> None:
         """The broker holds what `committable` gave as this group's position."""
         self._committed = found
+        self.commits += 1
 
     def revoke(self) -> None:
         """The partition belongs to somebody else from now on."""
@@ -231,6 +235,11 @@ class LaneOffsets:
     def waits_for_commit(self) -> bool:
         """Whether any owned partition has moved since its last commit."""
         return any(offsets.waits_for_commit for offsets in self._owned.values())
+
+    @property
+    def commits(self) -> int:
+        """Positions that the broker has taken in this assignment; where it stands, nothing is committed."""
+        return sum(offsets.commits for offsets in self._owned.values())
 
     def committed(self, offsets: dict[int, tuple[int, str]]) -> None:
         """The broker took these commits."""

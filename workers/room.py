@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from topics.errors import SettingsError
 from topics.headers import Echoed
+from topics.kafka import make_admin, started
+from topics.provision import read_cluster
 from workers.reply import REPLY_TOO_LARGE
 from workers.requests import Refusal, Request
+from workers.settings import Settings
 
 RECORD_BYTES: Final = 128
 """A batch's header has 61 bytes, a record's own lengths at most 40."""
@@ -21,6 +25,24 @@ LETTER_BYTES: Final = 8192
 """What a letter says beside its state: ten short headers, a reason of 1 KiB, 4 KiB of earlier failures."""
 KEPT_BYTES: Final = 1024
 """Of a key that is kept where something must go."""
+
+
+async def require_room(settings: Settings) -> None:
+    """Every topic that answers and letters go to takes records as large as the settings say: one that takes less would
+    end a transaction, its worker, and every worker after it.
+
+    Raises:
+        SettingsError: one takes less.
+        ProvisionError: their configurations may not be read.
+    """
+    wanted, topics = settings.topics.max_message_bytes, [*settings.names.written, *settings.reply.topics]
+    admin = make_admin(settings.kafka, client_id=f"{settings.worker}.room")
+    async with started(admin, settings.kafka):
+        found = await read_cluster(admin, topics)
+    for name, topic in found.items():
+        if (takes := int(topic.configs.get("max.message.bytes") or wanted)) < wanted:
+            text = f"topic {name} takes records up to max.message.bytes={takes}, delivery=exactly_once needs {wanted}"
+            raise SettingsError(f"{text}: raise it (`fleet topics apply`), or lower topics.max_record_bytes")
 
 
 class Room:

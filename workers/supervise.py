@@ -7,11 +7,10 @@ predictors to load. Decisions are in `workers.stalls` and `Predictor.hangs`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from topics.errors import FleetError
 from topics.names import Lane
-from workers.assembly import Intake
 from workers.clock import now_us
 from workers.errors import PredictorBroken, PredictorsHang
 from workers.health import Health
@@ -42,24 +41,25 @@ MakePredictor = Callable[[int], Predictor]
 
 
 class Supervisor:
-    """Watches one worker until cancelled."""
+    """Watches one worker until cancelled. Predictors that it replaces, it replaces in the list that it was given, whose
+    owner stops them."""
 
     def __init__(
         self,
         settings: Settings,
         worker: Worker,
-        predictors: Sequence[Predictor],
-        intakes: Mapping[Lane, Intake],
+        predictors: list[Predictor],
+        lanes: Sequence[Lane],
         make_predictor: MakePredictor,
         look_at_cpus: LookAtCpus,
         health: Health,
     ) -> None:
         self._settings = settings
         self._worker = worker
-        self._predictors = list(predictors)
+        self._predictors = predictors
         self._serving = [True] * len(predictors)
         self._tries = [0] * len(predictors)
-        self._intakes = intakes
+        self._lanes = lanes
         self._make_predictor = make_predictor
         self._look_at_cpus = look_at_cpus
         self._looked_at_cpus_s = 0.0
@@ -179,12 +179,12 @@ class Supervisor:
         replies, reply_bound_s = self._worker.replies, min(LAYER_BOUND_S, self._settings.reply.timeout_s / 2)
         yield Look("reply", replies.waiting, replies.flushes, reply_bound_s)
         join_bound_s = self._settings.kafka.rebalance_timeout_ms / 1000 + LAYER_BOUND_S
-        for lane, intake in self._intakes.items():
+        for lane in self._lanes:
             offsets, queue = self._worker.offsets[lane], self._worker.lanes[lane]
             waits = offsets.unreceived > 0 and queue.room > 0
             yield Look(f"receive {lane}", waits, (offsets.epoch, offsets.received), LAYER_BOUND_S)
             yield Look(f"join {lane}", not offsets.assigned, offsets.epoch, join_bound_s)
-            yield Look(f"commit {lane}", offsets.waits_for_commit, intake.commit.commits, LAYER_BOUND_S)
+            yield Look(f"commit {lane}", offsets.waits_for_commit, (offsets.epoch, offsets.commits), LAYER_BOUND_S)
 
 
 def _origins(ran: Batch | None) -> list[str]:

@@ -36,9 +36,9 @@ from workers.source import Answer, Source
 
 log = get_logger(__name__)
 
-REJOIN_WITHIN_S: Final = 15.0
-"""Who is fenced is usually no member any more, and hears that at its next heartbeat. A member that keeps a partition
-which it cannot answer leaves it to others by ending."""
+REJOIN_WITHIN_SESSIONS: Final = 1.5
+"""Who is fenced is usually no member any more, and hears that at its next heartbeat; who cannot be reached is none
+after a session. A member that then still keeps a partition which it cannot answer leaves it to others by ending."""
 
 
 class Transactions:
@@ -165,9 +165,10 @@ class Transactions:
             owned.lose(source.books.partition)
             self._lanes[source.lane].drop(source.books)
             source.drop()
-            await asyncio.sleep(REJOIN_WITHIN_S)  # cancelled when the group takes the lane's partitions
+            within_s = REJOIN_WITHIN_SESSIONS * self._settings.kafka.session_timeout_ms / 1000
+            await asyncio.sleep(within_s)  # cancelled when the group takes the lane's partitions
             text = f"partition {source.books.partition} of {owned.topic} was taken by another worker"
-            raise PartitionTaken(f"{text}, and the group did not say so within {REJOIN_WITHIN_S:g} s") from None
+            raise PartitionTaken(f"{text}, and the group did not say so within {within_s:g} s") from None
 
     def nudge(self, lane: Lane) -> None:
         """Offsets of the lane moved without an answer (records that were skipped): commit them, too."""

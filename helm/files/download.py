@@ -1,4 +1,4 @@
-"""Fetch a model package before the worker starts: MODEL_URL, a .tar.gz whose SHA-256 is MODEL_SHA256, into MODEL_FOLDER."""
+"""Fetch a model package before the worker starts: MODEL_URL, a .tar.gz with hash MODEL_SHA256, into MODEL_FOLDER."""
 
 import hashlib
 import os

@@ -100,3 +100,12 @@ async def test_a_letter_that_does_not_fit_is_kept_without_its_state(fleet: Fleet
     headers = dict(letters[b"bad"].headers)
     assert b"left out: the state" in headers["fleet_dead-message"] and headers["fleet_dead-offset"].isdigit()
     assert worker.events("dead_letter_cut") and worker.process.poll() is None
+
+
+async def test_exactly_once_refuses_topics_that_take_too_little(fleet: Fleet, probe: Path) -> None:
+    """In one line at its start: a transaction with an answer too large would end it, and every worker after it."""
+    limit(fleet, fleet.names.actions, 1_500)
+    worker = fleet.worker(probe, FLEET_DELIVERY="exactly_once")
+    assert await worker.ended() == 2
+    (line,) = [line for line in worker.log.read_text().splitlines() if line.startswith("error:")]
+    assert f"topic {fleet.names.actions} takes records up to max.message.bytes=1500" in line

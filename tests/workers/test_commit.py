@@ -10,7 +10,7 @@ from aiokafka.errors import CommitFailedError
 from aiokafka.structs import TopicPartition
 
 from tests.workers.build import request
-from workers.commit import Commit
+from workers.commit import Commit, CommitWithAnswers
 from workers.lanes import LaneQueue
 from workers.metrics import Metrics
 from workers.offsets import LaneOffsets
@@ -83,3 +83,14 @@ async def test_nobody_who_is_no_member_commits() -> None:
     commit, offsets = _commit(consumer, timeout_s=1.0)
     assert not await commit.commit()
     assert consumer.asked == 0 and not offsets.committable()
+
+
+async def test_asking_the_transactions_to_commit_is_no_commit() -> None:
+    """Else /livez would take a worker whose transactions never end for one that moves."""
+    nudged: list[str] = []
+    plain, offsets = _commit(SilentBroker(), timeout_s=1.0)
+    commit = CommitWithAnswers(SilentBroker(), plain._queue, offsets, 1.0, Metrics(max_batch=8), nudged.append)  # type: ignore[arg-type]
+    assert await commit.commit() and nudged == ["normal"]
+    assert offsets.waits_for_commit and offsets.commits == 0
+    offsets.committed({0: (1, "")})
+    assert offsets.commits == 1 and not offsets.waits_for_commit

@@ -10,6 +10,7 @@ import pytest
 from topics.names import LANES
 from workers.health import Health
 from workers.lanes import Lanes
+from workers.metrics import Metrics
 from workers.offsets import LaneOffsets
 from workers.resources import Cpus, Share, share
 from workers.settings import PredictorSettings, Settings
@@ -26,21 +27,16 @@ class Bench:
         self.lanes = Lanes({"high": 8, "normal": 8, "low": 8})
         self.replies = SimpleNamespace(waiting=False, flushes=0)
         worker: Any = SimpleNamespace(
-            offsets=self.offsets, lanes=self.lanes, available=1, predicted=None, broke=None, replies=self.replies
-        )
-        intakes: Any = {
-            lane: SimpleNamespace(
-                commit=SimpleNamespace(commits=0),
-            )
-            for lane in LANES
-        }
+            offsets=self.offsets, lanes=self.lanes, available=1, predicted=None, broke=None, replies=self.replies,
+            metrics=Metrics(max_batch=8),
+        )  # fmt: skip
         for lane in LANES:
             self.offsets[lane].assign([0])
         self.supervisor = Supervisor(
             Settings(),
             worker,
             predictors or [],
-            intakes,
+            LANES,
             lambda _: pytest.fail("no predictor"),
             lambda: self.shares,
             self.health,

@@ -258,7 +258,7 @@ async def test_who_is_fenced_drops_the_partition(monkeypatch: pytest.MonkeyPatch
 
 async def test_who_is_fenced_and_stays_a_member_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would answer that partition, while the group believes that we do."""
-    monkeypatch.setattr(transactions, "REJOIN_WITHIN_S", 0.01)
+    monkeypatch.setattr(transactions, "REJOIN_WITHIN_SESSIONS", 0.001)
     bench = Bench(monkeypatch, commit=ProducerFenced())
     books = await bench.take()
     books.received([7])
