@@ -12,6 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tools.lock import wanted
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-LOCKED = (ROOT / "docker" / "requirements.txt").read_text()
+PIN = r"^([a-z0-9.-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -58,14 +61,14 @@ def test_health_is_asked_where_the_worker_answers() -> None:
     """Liveness, not readiness: a worker without Kafka need not be killed."""
     health = dict(final_stage())["HEALTHCHECK"]
     command = json.loads(health[health.index("CMD") + 4 :])
-    assert "9464/livez" in command[2]
+    assert "/livez" in command[2] and "FLEET_HTTP__PORT" in command[2]
     compile(command[2], "health", "exec")
 
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
     """.dockerignore lets through exactly that."""
     ignore = (ROOT / ".dockerignore").read_text().splitlines()
-    kept = {line[1:] for line in ignore if line.startswith("!")}
+    kept = [line[1:] for line in ignore if line.startswith("!")]
     copied = {
         source
         for word, rest in instructions()
@@ -73,7 +76,8 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
         for source in rest.split()[:-1]
     }
     assert all((ROOT / source).exists() for source in copied)
-    assert all(source in kept or source.split("/")[0] in kept for source in copied)
+    for source in copied:
+        assert any(fnmatch(source, pattern) or source.startswith(f"{pattern}/") for pattern in kept), source
 
 
 def test_bases_are_pinned_and_labelled() -> None:
@@ -83,15 +87,37 @@ def test_bases_are_pinned_and_labelled() -> None:
     assert "org.opencontainers.image.licenses" in DOCKERFILE
 
 
+def pins(file: str) -> dict[str, tuple[str, str]]:
+    """(version, hash) by name; every line is one."""
+    text = (ROOT / "docker" / file).read_text()
+    found = {name: (version, sha256) for name, version, sha256 in re.findall(PIN, text, re.M)}
+    assert len(found) == len([line for line in text.splitlines() if not line.startswith("#")])
+    return found
+
+
 def test_every_requirement_is_locked_by_hash_and_without_an_address() -> None:
-    """In a version that the project takes; torch is the builder's choice."""
-    assert "http" not in LOCKED
-    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}$", LOCKED, re.M))
-    assert len(locked) == len([line for line in LOCKED.splitlines() if not line.startswith("#")])
-    for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
-        wanted = Requirement(text)
-        if wanted.name != "torch":
-            assert Version(locked[canonicalize_name(wanted.name)]) in wanted.specifier, text
+    """In a version that the project takes; what two files name, they name alike."""
+    everything: dict[str, tuple[str, str]] = {}
+    for file, requirements in wanted().items():
+        assert "://" not in (ROOT / "docker" / file).read_text()
+        locked = pins(file)
+        for text in requirements:
+            required = Requirement(text)
+            assert Version(locked[canonicalize_name(required.name)][0]) in required.specifier, text
+        if file != "build.txt":
+            assert all(everything.setdefault(name, pin) == pin for name, pin in locked.items())
+
+
+def test_torch_of_another_index_is_of_the_same_version() -> None:
+    """The build argument and the locked one."""
+    assert f'ARG TORCH="torch=={pins("torch.txt")["torch"][0]}"' in DOCKERFILE
+
+
+def test_the_label_tells_the_version_of_the_project() -> None:
+    """As the chart's appVersion does, which is the default tag."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f'image.version="{version}"' in DOCKERFILE
+    assert yaml.safe_load((ROOT / "helm" / "Chart.yaml").read_text())["appVersion"] == version
 
 
 SANDBOX = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
