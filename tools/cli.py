@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -59,11 +60,19 @@ COMMANDS = {
 
 def main() -> NoReturn:
     """The console script. Exits 0, with the code of a FleetError, 2 for a wrong call, 130 for Ctrl-C."""
+    if os.getpid() == 1:
+        heed_sigterm()
     try:
         application(sys.argv[1:])(prog_name="fleet")
         leave(0)
     except BaseException as err:
         leave(exit_code(err))
+
+
+def heed_sigterm() -> None:
+    """Process 1 of a container gets no signal that it has no handler for: SIGTERM while a command still loads would be
+    lost, and the container killed when its grace is over. Commands that drain replace this handler by their own."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def leave(code: int) -> NoReturn:

@@ -1,6 +1,7 @@
-"""Pins what the image installs, by version and hash, without addresses: `python -m tools.lock docker/requirements.txt`.
+"""Pins what the image installs, by version and hash, without addresses: `python -m tools.lock docker`.
 
-torch is left out: whoever builds the image chooses its build, for CPUs or for a CUDA version. Needs pip.
+Three files: what builds our wheel, torch with what it needs, and everything else with tracing. torch has a file of its
+own, as whoever builds the image may take another build of it. Needs pip 23.3 or newer, of CPython 3.11 on x86-64 Linux.
 """
 
 from __future__ import annotations
@@ -9,24 +10,28 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 HEAD: Final = """\
-# What the image installs besides torch: wheels for CPython 3.11 on x86-64 Linux, by their hashes.
-# `python -m tools.lock docker/requirements.txt` writes it anew.
+# Wheels for CPython 3.11 on x86-64 Linux, by their hashes. `python -m tools.lock docker` writes it anew.
 """
 PROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
 
 
-def wanted(project: Path = PROJECT) -> list[str]:
-    """The project's own requirements, without torch."""
-    listed: list[str] = tomllib.loads(project.read_text())["project"]["dependencies"]
-    return [one for one in listed if not one.startswith("torch")]
+def wanted(project: Path = PROJECT) -> Mapping[str, Sequence[str]]:
+    """The requirements of each file, as the project has them."""
+    told = tomllib.loads(project.read_text())
+    needs = told["project"]["dependencies"] + told["project"]["optional-dependencies"]["otel"]
+    return {
+        "build.txt": told["build-system"]["requires"],
+        "torch.txt": [one for one in needs if one.startswith("torch")],
+        "requirements.txt": [one for one in needs if not one.startswith("torch")],
+    }
 
 
-def resolved(requirements: list[str]) -> Mapping[str, Any]:
+def resolved(requirements: Sequence[str]) -> Mapping[str, Any]:
     """pip's report of what it would install into an empty environment."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
     told = subprocess.run([*command, *requirements], check=True, stdout=subprocess.PIPE).stdout
@@ -43,4 +48,6 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(HEAD + "".join(f"{line}\n" for line in lines(resolved(wanted()))))
+    for file, requirements in wanted().items():
+        pins = "".join(f"{line}\n" for line in lines(resolved(requirements)))
+        (Path(sys.argv[1]) / file).write_text(HEAD + pins)
