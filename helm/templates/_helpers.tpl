@@ -145,7 +145,6 @@ annotations:
 
 {{/* What every pod of ours may do: nothing but run. */}}
 {{- define "fleet.podBasics" -}}
-serviceAccountName: {{ include "fleet.serviceAccountName" . }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
