@@ -49,6 +49,28 @@ OVERVIEW: Final[Mapping[str, Sequence[Panel]]] = {
         ),
         ("answers by outcome", "ops", ((rate("fleet_replies_total", "outcome"), "{{outcome}}"),)),
         (
+            "where the time of a decision goes, mean",
+            "s",
+            (
+                (
+                    "sum by (part) (rate(fleet_decision_seconds_total[$__rate_interval])) / ignoring (part)"
+                    ' group_left () sum(rate(fleet_end_to_end_seconds_count{outcome="action"}[$__rate_interval]))',
+                    "{{part}}",
+                ),
+            ),
+        ),
+        (
+            "where the time of a decision goes, mean",
+            "s",
+            (
+                (
+                    "sum by (part) (rate(fleet_decision_seconds_total[$__rate_interval])) / ignoring (part)"
+                    ' group_left () sum(rate(fleet_end_to_end_seconds_count{outcome="action"}[$__rate_interval]))',
+                    "{{part}}",
+                ),
+            ),
+        ),
+        (
             "share that expired",
             "percentunit",
             ((rate("fleet_replies_total", "lane", EXPIRED) + " / " + rate("fleet_replies_total", "lane"), "{{lane}}"),),

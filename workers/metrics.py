@@ -124,6 +124,13 @@ class Metrics:
                 ("lane", "outcome"),
             )
         )
+        self._spent = add(
+            Counters(
+                "fleet_decision_seconds_total",
+                "Time of actions by part; the parts add up to the sum of fleet_end_to_end_seconds.",
+                ("lane", "part"),
+            )
+        )
         self._stages = add(Histograms("fleet_stage_seconds", "Time of one call of a step.", SECONDS_BOUNDS, ("stage",)))
         self._stage_records = add(
             Counters("fleet_stage_records_total", "Records that went through a step.", ("stage",))
@@ -265,6 +272,13 @@ class Metrics:
         """Answers with this outcome were acknowledged; seconds since each state's `sent_us` [n]."""
         self._replies.of(lane, outcome).add(len(end_to_end_s))
         self._end_to_end.of(lane, outcome).observe_many(end_to_end_s)
+
+    def spent(self, lane: Lane, *, transit_s: float, wait_s: float, predict_s: float, reply_s: float) -> None:
+        """Where the time of some actions went, added up: from the agent's send to the receipt (two clocks: at least
+        0), until their batch began, in the model, until the answers were acknowledged."""
+        parts = {"transit": max(0.0, transit_s), "wait": wait_s, "predict": predict_s, "reply": reply_s}
+        for part, seconds in parts.items():
+            self._spent.of(lane, part).add(seconds)
 
     # --- now and then
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.stories.fleet import Fleet, observation, states
 from tests.stories.models import write_package
+from tools.top.pages import parse
 from topics.records import State
 from topics.wire import decode_action, encode_state
 
@@ -221,3 +222,15 @@ async def test_the_probes_tell_the_workers_life(fleet: Fleet, probe: Path) -> No
     assert status == 200
     assert 'fleet_replies_total{lane="normal",outcome="action"} 30' in body
     assert 'fleet_admitted_total{lane="normal"} 30' in body
+
+
+async def test_the_parts_of_the_time_add_up_on_a_real_worker(fleet: Fleet, probe: Path) -> None:
+    """Within 2 % of what is told from the agents' send to the acknowledged answer."""
+    worker = await fleet.worker(probe).ready()
+    await fleet.answers(await fleet.ask(states(40, 5)))
+    status, page = worker.probe("/metrics")
+    told = parse(page)
+    assert status == 200
+    parts = sum(told.counters["fleet_decision_seconds_total"].values())
+    assert parts == pytest.approx(told.distribution("fleet_end_to_end_seconds", "action").total, rel=0.02)
+    assert parts > 0
