@@ -80,9 +80,14 @@ def command(
         raise WrongCall("fleet diff needs two recordings, or --live; see fleet diff --help")
     else:
         selection = parse_selection(None, lane, agent, since, until, sample)
+        recordings = {path: Recording.open(path) for path in (reference, other)}
         with LateBar("comparing") as bar:
-            found = compare(Recording.open(reference), Recording.open(other), selection, tolerance, bar)
+            found = compare(recordings[reference], recordings[other], selection, tolerance, bar)
         shown = figures(found, (str(reference), str(other)))
+        shown["incomplete"] = [str(path) for path, recording in recordings.items() if not recording.complete]
+        for path in shown["incomplete"]:
+            text = f"[yellow]{path} is not whole, its recorder was killed:[/yellow] complete it with `fleet record --recover`"
+            Console(stderr=True, soft_wrap=True).print(text, highlight=False)
     if as_json:
         sys.stdout.write(json.dumps(shown, indent=2) + "\n")
     else:

@@ -5,12 +5,15 @@ tests/recordings/cartpole.mcap: `fleet record` beside `fleet demo --attach --age
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from tools.cli import application
 from tools.diff.answers import Answer, Answers, Collector
 from tools.diff.compare import Comparison
 from tools.diff.distance import Tolerance
@@ -61,3 +64,12 @@ def test_another_model_would_be_noticed(sides: tuple[Answers, Answers]) -> None:
     found = Comparison(Tolerance())
     found.add(recorded, Answers({**again.by_step, step: turned}))
     assert found.all.agreeing == 1381 and found.first_divergences(1)[0].step == step
+
+
+def test_a_recording_that_is_not_whole_is_told(tmp_path: Path) -> None:
+    """Its missing answers would else look like the other side's."""
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(RECORDING.read_bytes()[:60_000])
+    ran = CliRunner().invoke(application(["diff"]), ["diff", "--json", str(RECORDING), str(cut)])
+    assert json.loads(ran.stdout)["incomplete"] == [str(cut)]
+    assert f"{cut} is not whole" in " ".join(ran.stderr.split())
