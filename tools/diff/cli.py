@@ -86,8 +86,8 @@ def command(
         shown = figures(found, (str(reference), str(other)))
         shown["incomplete"] = [str(path) for path, recording in recordings.items() if not recording.complete]
         for path in shown["incomplete"]:
-            text = f"[yellow]{path} is not whole, its recorder was killed:[/yellow] complete it with `fleet record --recover`"
-            Console(stderr=True, soft_wrap=True).print(text, highlight=False)
+            text = f"{path} is not whole, its recorder was killed: complete it with `fleet record --recover`"
+            Console(stderr=True, soft_wrap=True, highlight=False).print(text, style="yellow", markup=False)
     if as_json:
         sys.stdout.write(json.dumps(shown, indent=2) + "\n")
     else:
