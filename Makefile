@@ -41,7 +41,7 @@ fuzz: $(STAMP)  ## hostile bytes, led by coverage, for 5 minutes; ARGS="--minute
 	@$(BIN)/python -c "import atheris" 2>/dev/null || { command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python -e '.[fuzz]' || $(BIN)/python -m pip install --quiet -e '.[fuzz]'; }
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-kube: $(STAMP)  ## the chart on a real control plane with KEDA, Pods as processes; needs root, Go (once) and 12 minutes; ARGS="keda" picks
+kube: $(STAMP)  ## the chart on a real control plane with KEDA, Pods as processes; needs root, Go (once) and 8 minutes; ARGS="keda" picks
 	@$(BIN)/python -m tests.kube $(ARGS)
 
 clean:  ## remove .venv and what the tools left in this folder (Kafka's cache stays)
