@@ -97,9 +97,9 @@ def lanes_table(rows: Sequence[LaneRow]) -> Table:
         "in flight",
         "lag",
         "behind",
-        "not answered by an action",
+        "other outcomes",
     ):
-        table.add_column(column, justify="left" if column in ("lane", "not answered by an action") else "right")
+        table.add_column(column, justify="left" if column in ("lane", "other outcomes") else "right")
     for row in rows:
         slow = row.p99_ms is not None and row.p99_ms > SLOW_MS.get(row.lane, float("inf"))
         others = " ".join(f"{outcome} {rate:.1f}/s" for outcome, rate in sorted(row.other_outcomes.items()))
